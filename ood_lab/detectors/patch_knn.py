@@ -134,6 +134,9 @@ def _positions(backbone: Backbone, image: Tensor, map_: Tensor) -> Tensor:
 
 #: Images whose places are compared at a time.
 IMAGES = 2
+#: Kept places that all places of an image are compared with, those that seem far, and how many at a
+#: time are compared with all.
+SIZES, PLACES = (512, 8192), 64
 #: Neighbours of PatchCore's weight.
 NEIGHBOURS = 9
 #: Places that the greedy choice is made from, and the dimensions it compares.
@@ -240,7 +243,10 @@ class PatchKNN(NetworkDetector):
         """The distance of every place, ``[N, h, w] float32``."""
         column = self.values(bank)
         with full_float32():
-            parts = [self._nearest(part, None)[0].cpu() for part in column.split(IMAGES)]
+            parts = [
+                self._distances(floats(on_device(part)).flatten(0, 2), None).cpu()
+                for part in column.split(IMAGES)
+            ]
         return torch.cat(parts).view(column.shape[:3])
 
     def _scores(self, column: Tensor, groups: Tensor | None) -> Tensor:
@@ -256,27 +262,57 @@ class PatchKNN(NetworkDetector):
             ]
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
 
-    def _nearest(self, column: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Distance ``[n, P]`` of places to the nearest kept one; places; and all products."""
-        places = floats(on_device(column)).flatten(1, 2)
+    def _products(self, places: Tensor, groups: Tensor | None, step: int = 1) -> Tensor:
+        """``f · m - |m|² / 2`` ``[n, K / step]`` of places and every ``step``-th kept one, m."""
         bank, half = self.fitted_tensors("bank", "half_square")
-        near = torch.addmm(-half, places.flatten(0, 1), bank.T).unflatten(0, places.shape[:2])
-        if groups is not None:
-            same = on_device(groups[:, None] == self.fitted["group"])
-            near = near.masked_fill(same[:, None], -torch.inf)
-        squares = places.square().sum(dim=2) - 2 * near.amax(dim=2)
-        return squares.clamp(min=0).sqrt(), places, near
+        near = torch.addmm(-half[::step], places, bank[::step].T)
+        if groups is None:
+            return near
+        same = on_device(groups[:, None] == self.fitted["group"][::step])
+        return near.masked_fill(same, -torch.inf)
+
+    def _distances(self, places: Tensor, groups: Tensor | None, step: int = 1) -> Tensor:
+        """Of places ``[n, D]`` to the nearest of every ``step``-th kept one, ``[n]``."""
+        near = self._products(places, groups, step).amax(dim=1)
+        return (places.square().sum(dim=1) - 2 * near).clamp(min=0).sqrt()
+
+    def _farthest(self, places: Tensor, group: Tensor | None) -> Tensor:
+        """The place ``[D]`` of an image that is the farthest from the kept ones.
+
+        The distance to some of them is at least that to all, so a place is compared with more only
+        while its distance exceeds the largest one that is certain.
+        """
+        kept = len(self.fitted["bank"])
+        first, *finer = [*(kept // size for size in SIZES if kept >= 2 * size), 1]
+        bounds = self._distances(places, group, first)
+        order = bounds.argsort(descending=True)
+        farthest, largest = order[0], -math.inf
+        for rows in order.split(PLACES) if finer else ():
+            if not bounds[rows[0]] > largest:
+                break
+            for step in finer:
+                rows = rows[bounds[rows] > largest]
+                bounds[rows] = self._distances(places[rows], group, step)
+            if len(rows) and (last := float(bounds[rows].max())) > largest:
+                farthest, largest = rows[bounds[rows].argmax()], last
+        return places[farthest]
 
     def _score(self, column: Tensor, groups: Tensor | None) -> Tensor:
-        distance, places, near = self._nearest(column, groups)
-        score, at = distance.max(dim=1)
+        places = floats(on_device(column)).flatten(1, 2)
+        if torch.jit.is_tracing() or places.is_cuda:  # which is faster than to wait for bounds
+            of_places = None if groups is None else groups.repeat_interleave(int(places.shape[1]))
+            every = self._distances(places.flatten(0, 1), of_places)
+            score, at = every.unflatten(0, places.shape[:2]).max(dim=1)
+            query = places[torch.arange(len(score), device=at.device), at]
+        else:
+            of_images = [None] * len(places) if groups is None else groups.split(1)
+            query = torch.stack([*map(self._farthest, places, of_images)])
+            score = self._distances(query, groups)
         if not self.reweight:
             return score.double().cpu()
         bank, half = self.fitted_tensors("bank", "half_square")
-        images = torch.arange(len(score), device=at.device)
-        query, products = places[images, at], near[images, at]
-        nearest = products.argmax(dim=1)
-        around = torch.addmm(-half, bank[nearest], bank.T)
+        products = self._products(query, groups)
+        around = torch.addmm(-half, bank[products.argmax(dim=1)], bank.T)
         around = around.masked_fill(products == -torch.inf, -torch.inf)
         k = min(NEIGHBOURS, int(bank.shape[0]))
         rows = around.topk(k, dim=1).indices

@@ -10,7 +10,7 @@ from network_toys import TimmNet, extract, noise
 from torch.nn import functional as F
 
 from ood_lab.common.errors import UserError
-from ood_lab.detectors import PatchKNN, load_detector, save_detector
+from ood_lab.detectors import PatchKNN, load_detector, patch_knn, save_detector
 from ood_lab.detectors.deployment.calibration import (
     CalibratedDetector,
     cross_fitted_scores,
@@ -56,7 +56,24 @@ def test_fit_images_are_scored_without_their_group(tiny):
     for group in range(4):
         inside = bank.groups == group
         alone = PatchKNN(LAYERS, places=None).fit(bank.rows(~inside))
-        torch.testing.assert_close(scores[inside], alone.score(bank.rows(inside)))
+        new = alone.score(bank.rows(inside))
+        torch.testing.assert_close(scores[inside], new, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("sizes", [(4,), (3, 20), (2, 9, 50)])
+def test_places_that_cannot_be_the_farthest_are_left_out(tiny, sizes, monkeypatch):
+    """Few kept places at a time give the score of a search among all of them."""
+    monkeypatch.setattr(patch_knn, "SIZES", sizes)
+    monkeypatch.setattr(patch_knn, "PLACES", 3)
+    detector = PatchKNN(LAYERS, places=None)
+    bank = extract(tiny.eval(), noise(12), detector)
+    detector.fit(bank)
+    for images in (noise(7, seed=5), 5 * noise(7, seed=6)):
+        new = extract(tiny, images, detector)
+        wanted = detector.maps(new).flatten(1).amax(dim=1).double()
+        torch.testing.assert_close(detector.score(new), wanted, atol=1e-5, rtol=1e-6)
+    detector.fitted["bank"][:] = torch.nan
+    assert detector.score(new).isnan().all()
 
 
 def test_reweighting_is_the_paper_formula(tiny):

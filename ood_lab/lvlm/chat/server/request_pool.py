@@ -69,6 +69,7 @@ class RequestPool:
         server.throttle = Throttle(server.concurrency, server.retries)
         self._results: SimpleQueue[Reply | BaseException] = SimpleQueue()
         self._futures: list[Future[None]] = []
+        self._failures = 0
         self.reason: BaseException | None = None
 
     def replies(self, requests: Requests, interrupted: threading.Event) -> Iterator[Reply]:
@@ -82,7 +83,7 @@ class RequestPool:
             UserError: of ``send``, ``give_up_after`` requests in a row failed, or ``reason``.
         """
         pool = ThreadPoolExecutor(_THREADS * self._server.concurrency, thread_name_prefix="ask")
-        left, failures, deadline, heard = 0, 0, math.inf, time.monotonic()
+        left, deadline, heard = 0, math.inf, time.monotonic()
         parts = iter([requests[:1], requests[1:]])
         try:
             while True:
@@ -105,9 +106,6 @@ class RequestPool:
                     continue
                 left, heard = left - 1, time.monotonic()
                 if isinstance(result, Reply):
-                    failures = failures + 1 if result.error else 0
-                    if failures >= self._give_up_after:
-                        self.reason = self.reason or _given_up(failures, result)
                     yield result
                 elif not isinstance(result, CancelledError):
                     self.reason = self.reason or result
@@ -117,10 +115,17 @@ class RequestPool:
 
     def _one(self, request: Request) -> None:
         try:
-            self._results.put(self._send(request))
+            reply = self._send(request)
         except BaseException as error:
             self._server.throttle.stop()
             self._results.put(error)
+            return
+        # Counted where they come: who reads replies is slower, and more would be sent meanwhile.
+        self._failures = self._failures + 1 if reply.error else 0
+        if self._failures >= self._give_up_after:
+            self._server.throttle.stop()
+            self.reason = self.reason or _given_up(self._failures, reply)
+        self._results.put(reply)
 
     def _stop(self, reason: BaseException) -> int:
         """Sends nothing more, and says what is waited for; returns how many will have no result."""

@@ -316,7 +316,7 @@ class BenchmarkFacts(RecordSection):
         name: of the benchmark.
         page: its file.
         headlines: set, metric and words of its primary numbers.
-        told: metrics of its sentences, and whether less is better.
+        lower_is_better: metrics of its sentences, and whether less is better.
         tables: metrics by title of the table.
         sets: sets of questions that comparisons separate, and their names.
         finer: what divides its sets further.
@@ -327,7 +327,7 @@ class BenchmarkFacts(RecordSection):
     name: str = ""
     page: str = ""
     headlines: list[tuple[str, str, str]] = []
-    told: dict[str, bool] = {}
+    lower_is_better: dict[str, bool] = {}
     tables: dict[str, Any] = {}
     sets: dict[str, str] = {}
     finer: list[str] = []

@@ -87,8 +87,8 @@ class Audits(Task):
             check_known([column], audit, wrong)
             kept = audit[column].str.lower() == value.lower()
             if not kept.any():
-                known = ", ".join(sorted(audit[column].unique())[:10])
-                raise UserError(f"no row of {file} has {column}={value}, only {known}")
+                values = ", ".join(sorted(audit[column].unique())[:10])
+                raise UserError(f"no row of {file} has {column}={value}, only {values}")
             audit = audit[kept]
         return audit
 
@@ -112,14 +112,16 @@ class Audits(Task):
 
     def _rates(self, audits: dict[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:
         for file, audit in audits.items():
-            given = audit[audit[VERDICT] != ""]
-            parts: list[tuple[str | None, pd.DataFrame]] = [(None, given)]
-            parts += [(str(v), rows) for v, rows in given.groupby(self.by)] if self.by else []
-            kinds = sorted(set(_kinds(given)) - {""})
+            filled = audit[audit[VERDICT] != ""]
+            parts: list[tuple[str | None, pd.DataFrame]] = [(None, filled)]
+            parts += [(str(v), rows) for v, rows in filled.groupby(self.by)] if self.by else []
+            kinds = sorted(set(_kinds(filled)) - {""})
             for part, rows in parts:
                 for kind in (None, *kinds):
-                    found = rows[VERDICT] == REJECT
-                    wrong = int((found if kind is None else found & (_kinds(rows) == kind)).sum())
+                    rejects = rows[VERDICT] == REJECT
+                    wrong = int(
+                        (rejects if kind is None else rejects & (_kinds(rows) == kind)).sum()
+                    )
                     low, high = clopper_pearson(wrong, len(rows))
                     yield {
                         "audit": file,
@@ -160,8 +162,8 @@ def _kinds(audit: pd.DataFrame) -> pd.Series:
 
 def _agreements(audits: dict[str, pd.DataFrame], options: dict[str, Any]) -> Iterator[dict]:
     for (a, first), (b, second) in combinations(audits.items(), 2):
-        found, n = agreement(first, second, **options)
-        for metric, estimate in found.items():
+        estimates, n = agreement(first, second, **options)
+        for metric, estimate in estimates.items():
             yield {
                 "audit": f"{a}, {b}",
                 "metric": metric,

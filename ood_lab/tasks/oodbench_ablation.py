@@ -75,8 +75,8 @@ class OODBenchAblation(Task):
             )
             write_csv(differences, ws.folder / "differences.csv")
             blocks += _differences(differences, labels)
-        said = _said(table, differences, labels, int(ws.metrics["n_bootstrap"]))
-        blocks[:0] = [Text(sentence, "answer") for sentence in said]
+        sentences = _said(table, differences, labels, int(ws.metrics["n_bootstrap"]))
+        blocks[:0] = [Text(sentence, "answer") for sentence in sentences]
         show_blocks(blocks, ws.folder, "oodbench_ablation")
         caption = "Answers to yes/no questions by setting, with 95% intervals."
         figures = [PlannedFigure("ablation", "Ablation", caption, partial(self._figure, table))]
@@ -129,18 +129,18 @@ def _settings(run: FinishedRun) -> dict[str, Any]:
 def _table(table: pd.DataFrame) -> Table:
     """Pairs and metrics of every setting and split; the settings are numbered, and named below."""
     settings = list(dict.fromkeys(table["setting"]))
-    found = {(row["setting"], row["split"], row["metric"]): row for row in table.to_dict("records")}
+    cells = {(row["setting"], row["split"], row["metric"]): row for row in table.to_dict("records")}
     rows = []
-    for setting, split, metric in found:
+    for setting, split, metric in cells:
         if metric != "accuracy":
             continue
-        row = found[setting, split, metric]
+        row = cells[setting, split, metric]
         rows.append(
             [
                 name_cell(settings.index(setting) + 1),
                 name_cell(SPLITS[split]),
                 *(count_cell(float(row[name])) for name in ("initial_pairs", "n")),
-                *(estimate_cell(found[setting, split, m]) for m in METRICS),
+                *(estimate_cell(cells[setting, split, m]) for m in METRICS),
             ]
         )
     heads = [Head("setting", "ascending"), Head("split", "ascending"), Head("pairs", note="uncut")]

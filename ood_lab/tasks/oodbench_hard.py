@@ -78,8 +78,8 @@ class OODBenchHard(Task):
         mining = HardSamples(gamma=self.gamma, per_image=self.per_image, share=self.share)
         pairs = mining.mine(proposals, labels_of(annotations))
         write_table(pairs, ws.folder / "hard.parquet")
-        asked = QuestionSettings(form=self.form, bap_per_image=self.bap_per_image)
-        questions = asked.questions(pairs, annotations, ws.seed)
+        settings = QuestionSettings(form=self.form, bap_per_image=self.bap_per_image)
+        questions = settings.questions(pairs, annotations, ws.seed)
         write_questions(questions, ws.folder / "questions.jsonl")
         ws.record.annotations = {"name": annotations.name, "identity": annotations.identity}
         ws.record.proposals = len(proposals)

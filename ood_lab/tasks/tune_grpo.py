@@ -50,14 +50,14 @@ class TuneGrpo(Task):
     def check(self, ws: Workspace) -> None:
         """Raises a UserError for what is missing, before the training."""
         check_known(ws.model["rewards"], _REWARDS, "model.rewards: no '{name}'")
-        asked = self._asked()
+        questions = self._asked()
         data: OricTraining = ws.build("model.prompts")
         if not len(data.val):
             raise UserError(
                 "model.prompts.val_share holds out no question to choose the epoch by: raise it"
             )
-        known = {Path(item.image).name for part in (data.train, data.val) for item in part.items}
-        shared = {Path(q.image or "").name for q in asked} & known
+        trained = {Path(item.image).name for part in (data.train, data.val) for item in part.items}
+        shared = {Path(q.image or "").name for q in questions} & trained
         if shared:
             raise UserError(
                 f"{len(shared)} images are in both the training file and task.held_out, such as "
@@ -76,9 +76,9 @@ class TuneGrpo(Task):
         checkpoints.load_best(module, ws.folder)
         place = Path(self.export) if self.export else ws.folder / "model"
         module.cpu().save(place)
-        found = {k: float(v) for k, v in trainer.callback_metrics.items()}
+        metrics = {k: float(v) for k, v in trainer.callback_metrics.items()}
         ws.record.model_folder = str(place)
-        ws.record.validation = found
+        ws.record.validation = metrics
         Console().print(f"ask it with lvlm=transformers lvlm.path={place}", soft_wrap=True)
         return self._measured(ws, {BEFORE: base.path, AFTER: place})
 
@@ -99,31 +99,31 @@ class TuneGrpo(Task):
         if self.held_out is None:
             return []
         every = read_questions(Path(self.held_out))
-        found = [q for q in every if q.meta.get("split") == ORIC]
-        if not found:
+        of_oric = [q for q in every if q.meta.get("split") == ORIC]
+        if not of_oric:
             raise UserError(f"task.held_out={self.held_out} has none of ORIC's questions")
-        return found
+        return of_oric
 
     def _measured(self, ws: Workspace, models: Mapping[str, Path]) -> pd.DataFrame | None:
         """Answers of both, with the paired difference."""
-        asked = self._asked()
-        if not asked:
+        questions = self._asked()
+        if not questions:
             return None
         folder = Path(str(self.held_out)).parent
-        judged: dict[str, pd.DataFrame] = {}
+        judgements: dict[str, pd.DataFrame] = {}
         for name, place in models.items():
             chat = TransformersChat(str(place), max_new_tokens=ws.model["max_new_tokens"])
             store = store_of(chat.made_with, ws.answers_root)
-            answers = answers_to(asked, folder, chat, store)
-            judged[name] = judge(asked, {a.question_id: a for a in answers})
+            answers = answers_to(questions, folder, chat, store)
+            judgements[name] = judge(questions, {a.question_id: a for a in answers})
         tables = [
             KIND.table(wording_rows(table, **ws.resampling), model=name, seed=ws.seed)
-            for name, table in judged.items()
+            for name, table in judgements.items()
         ]
         results = pd.concat(tables)
         write_results(results, ws.folder)
-        write_table(same_questions(judged), ws.folder / "judged.parquet")
-        changes = {name: judged[name] for name in (AFTER, BEFORE)}
+        write_table(same_questions(judgements), ws.folder / "judged.parquet")
+        changes = {name: judgements[name] for name in (AFTER, BEFORE)}
         table = contrasts(same_questions(changes), "model", **ws.resampling)
         write_csv(table, ws.folder / "models.csv")
         after = results[results["model"] == AFTER]

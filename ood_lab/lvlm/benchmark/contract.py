@@ -113,7 +113,7 @@ class BenchmarkWords:
         asks: ``Question.task`` of the questions that it scores; the first is held against a
             constant answer.
         headlines: its numbers where several benchmarks are shown.
-        told: metrics of the sentences, see
+        sentences: metrics of the sentences, see
             :func:`~ood_lab.lvlm.pages.result_sentences.found_sentences`.
         compared: metrics in which models are compared, and what they are called.
         definitions: terms of the page and their meanings.
@@ -130,7 +130,7 @@ class BenchmarkWords:
     kind: Kind
     asks: Sequence[str]
     headlines: Sequence[Headline]
-    told: Sequence[MetricSentence]
+    sentences: Sequence[MetricSentence]
     compared: Names
     definitions: Sequence[tuple[str, str]]
     metric_tables: Mapping[str, Names] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class BenchmarkWords:
             name=self.name,
             page=f"{self.kind.name}.html",
             headlines=list(self.headlines),
-            told={told.metric: told.lower for told in self.told},
+            lower_is_better={one.metric: one.lower for one in self.sentences},
             tables={title: table_columns(m) for title, m in self.metric_tables.items()},
             sets=dict(self.sets),
             finer=list(self.finer),

@@ -375,7 +375,7 @@ class _Scoring:
         words, tables = self.benchmark.words, scored.tables
         again = 0 if thinking is None else len(thinking.judged["judged"])
         for sentence in found_sentences(
-            scored, words.told, words.told_as, words.asks[0], self.run.draws, again
+            scored, words.sentences, words.told_as, words.asks[0], self.run.draws, again
         ):
             yield Text(sentence, "answer")
         yield from self.benchmark.blocks(scored).summary

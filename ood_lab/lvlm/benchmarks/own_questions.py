@@ -120,7 +120,7 @@ class OwnQuestions(Benchmark):
                 ),
                 Headline(POOLED, "chair", "CHAIR"),
             ),
-            told=(
+            sentences=(
                 ACCURACY,
                 *(
                     MetricSentence(metric, f"accuracy on {words.split(':')[0].lower()}")

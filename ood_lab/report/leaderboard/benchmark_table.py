@@ -168,7 +168,7 @@ def board_sentences(
     several = [part for part in parts if part["run"].nunique() > 1]
     for part in parts if len(parts) <= EACH else several:
         first = part.iloc[0]
-        lower = next(run for run in runs if str(run) == first["run"]).benchmark.told
+        lower = next(run for run in runs if str(run) == first["run"]).benchmark.lower_is_better
         outcomes = []
         for column, rows in part[part["metric"].isin(lower)].groupby("column", sort=False):
             best_first = (

@@ -142,8 +142,8 @@ def load_backbone(
         backbone.load(_weights(cfg, file))
     if model.get("multilabel"):
         as_multilabel(backbone)
-    if isinstance(backbone, WrappedBackbone) and (told := backbone.reading.told):
-        log.info("%s: %s", backbone.name, told)
+    if isinstance(backbone, WrappedBackbone) and (remark := backbone.reading.told):
+        log.info("%s: %s", backbone.name, remark)
     _check_determinism(cfg, backbone)
     return backbone
 

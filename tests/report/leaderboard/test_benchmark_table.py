@@ -58,7 +58,7 @@ def run_folder(folder, model, splits, metric, benchmark="OODBench", about=(), **
             "about": "scenes",
             "page": "toy.html",
             "headlines": NAMES[benchmark],
-            "told": {"accuracy": False, "macro_f1": False, "chair": True},
+            "lower_is_better": {"accuracy": False, "macro_f1": False, "chair": True},
         },
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -154,7 +154,7 @@ WORDS = BenchmarkWords(
         Headline(POOLED, "chair", "CHAIR"),
         Headline(POOLED, "f1", "F1 of no"),
     ),
-    told=(
+    sentences=(
         CHAIR,
         MetricSentence("accuracy", "accuracy on yes/no questions", tested="all_accuracy"),
         MetricSentence(SCORE, "AMBER score"),

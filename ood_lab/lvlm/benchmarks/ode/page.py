@@ -200,7 +200,7 @@ WORDS = BenchmarkWords(
         Headline(POOLED, "existence_f1", "existence F1"),
         Headline("fictional", "chair", "fictional CHAIR"),
     ),
-    told=(CHAIR, MetricSentence("all_accuracy", "accuracy on yes/no questions")),
+    sentences=(CHAIR, MetricSentence("all_accuracy", "accuracy on yes/no questions")),
     compared=COMPARED,
     definitions=defined("ode_criteria", "captions", "caption_answers", "ode"),
     # As the paper's table 1.

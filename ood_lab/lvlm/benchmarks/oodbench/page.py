@@ -224,7 +224,7 @@ WORDS = BenchmarkWords(
         Headline("ood_s", "accuracy", "OOD-S Acc"),
         Headline("ood_h", "accuracy", "OOD-H Acc"),
     ),
-    told=(ACCURACY,),
+    sentences=(ACCURACY,),
     compared=METRICS,
     definitions=defined("oodbench", "yes_no", "doubt", "oodbench_bap"),
     # As the paper's tables 1, 3 and 10 to 17.

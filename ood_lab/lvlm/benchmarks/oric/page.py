@@ -130,7 +130,7 @@ WORDS = BenchmarkWords(
         Headline("oric", "macro_f1", "ORIC F1"),
         *(Headline(f"pope_{name}", "macro_f1", f"POPE {name} F1") for name in SAMPLINGS),
     ),
-    told=(MetricSentence("macro_f1", "F1 (the mean of yes and no)"),),
+    sentences=(MetricSentence("macro_f1", "F1 (the mean of yes and no)"),),
     compared=COMPARED,
     definitions=defined("oric"),
     metric_tables={"Answers": METRICS},

@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -287,9 +287,10 @@ def recorded_answers(questions: Questions, path: Path, folder: Path) -> list[Ans
     results: dict[str, Answer] = {}
     models = set()
     answers = [answer for answer in read_answers(path) if not answer.made_with.get(SAMPLE)]
-    if not answers:
-        return list(_replayed(questions, path, folder))
     hashes = _hashes_by_id(questions, folder)
+    pairs = [(question, hashes.get(question.question_id, "")) for question in questions]
+    if not answers:
+        return list(_replayed(pairs, path))
     texts = {question.question_id: question.text for question in questions}
     wanted = set(hashes.values())
     for answer in answers:
@@ -309,33 +310,20 @@ def recorded_answers(questions: Questions, path: Path, folder: Path) -> list[Ans
             results[key] = answer
     if not results:
         raise UserError(f"{path} has no answer to any of the {len(questions):,} questions")
-    ids = [(q, hashes.get(q.question_id, "")) for q in questions]
-    fitting = [(q, results.get(digest) or results.get(q.question_id)) for q, digest in ids]
+    fitting = [(q, results.get(digest) or results.get(q.question_id)) for q, digest in pairs]
     if lost := [q.question_id for q, answer in fitting if answer is None]:
         log.warning("%s has no answer to %d questions, '%s' first", path, len(lost), lost[0])
     return [as_answer_to(q, answer) for q, answer in fitting if answer is not None]
 
 
-def _replayed(questions: Questions, path: Path, folder: Path) -> Iterator[Answer]:
-    """Answers of a file that does not have the messages."""
-    hashes = _hashes_by_id(questions, folder)
-    pairs = [(question, hashes.get(question.question_id, "")) for question in questions]
-    results = matcher(pairs, path)
+def _replayed(questions: Sequence[tuple[Question, str]], path: Path) -> Iterator[Answer]:
+    """Answers of a file that does not have the messages, to questions with their hashes."""
+    results = matcher(questions, path)
     made_with = {"backend": "replay", "model": path.stem}
-    for question, digest in pairs:
-        recorded = results(question, digest)
-        if recorded is None:
-            continue
-        key = answer_key(digest, made_with)
-        reply = Reply(
-            key,
-            recorded.reply,
-            recorded.p_yes,
-            recorded.finish_reason,
-            error=recorded.error,
-            reasoning=recorded.reasoning,
-        )
-        yield answer_of(question, digest, made_with, reply)
+    for question, digest in questions:
+        if (recorded := results(question, digest)) is not None:
+            reply = replace(recorded.reply, key=answer_key(digest, made_with))
+            yield answer_of(question, digest, made_with, reply)
 
 
 def _hashes_by_id(questions: Questions, folder: Path) -> dict[str, str]:

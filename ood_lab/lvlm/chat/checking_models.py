@@ -153,5 +153,4 @@ class Replay(ChatModel):
             if recorded is None:
                 yield Reply(request.key, "", error=f"{self.path} has no answer to it")
             else:
-                reply = Reply(request.key, recorded.reply, recorded.p_yes, recorded.finish_reason)
-                yield replace(reply, error=recorded.error, reasoning=recorded.reasoning)
+                yield replace(recorded.reply, key=request.key)

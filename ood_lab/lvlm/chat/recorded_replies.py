@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.line_files import read_records
+from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.parsers.reply_text import APART, is_text
 from ood_lab.lvlm.questions.question_files import SAMPLE, Question
@@ -35,21 +36,14 @@ class RecordedReply(NamedTuple):
         question_id: of its question, as text.
         messages_hash: of the messages, images included; "" where the file does not say.
         text: of the question; None where the file does not say.
-        reply: as it came.
-        p_yes: P(yes), where the file has it.
-        finish_reason: ``stop`` where the file does not say.
-        error: why there is no reply.
-        reasoning: what the model thought before, or why it declined, where the file has it apart.
+        reply: as it came, for a request that is not known yet; ``finish_reason`` is ``stop`` where
+            the file does not say.
     """
 
     question_id: str
     messages_hash: str
     text: str | None
-    reply: str
-    p_yes: float | None = None
-    finish_reason: str = "stop"
-    error: str | None = None
-    reasoning: str | None = None
+    reply: Reply
 
 
 def matcher(
@@ -74,22 +68,18 @@ def matcher(
     records = _records(path)
     numbered = [keys for key, keys in _NUMBERED.items() if records and key in records[0]]
     if numbered:
-        reply = list(
-            _by_number(records, numbered[0], [question for question, _ in questions], path)
-        )
+        recorded = _by_number(records, numbered[0], [question for question, _ in questions], path)
     else:
-        reply = _said(records, path)
-    by_hash = {item.messages_hash: item for item in reply if item.messages_hash}
-    by_id = {item.question_id: item for item in reply if not item.messages_hash}
+        recorded = _said(records, path)
     texts = {question.question_id: question.text for question, _ in questions}
-    if by_id:
+    if by_id := {name: item for name, item in recorded.items() if not item.messages_hash}:
         _check_same(by_id, texts, path)
     hashes = {question.question_id: key for question, key in questions}
-    for item in by_hash.values():
-        if hashes.get(item.question_id, item.messages_hash) != item.messages_hash:
-            name = item.question_id
+    for item in recorded.values():
+        name = item.question_id
+        if item.messages_hash and hashes.get(name, item.messages_hash) != item.messages_hash:
             raise _other_question(path, name, texts[name], item.text or "")
-    return lambda question, key: by_hash.get(key) or by_id.get(question.question_id)
+    return lambda question, key: recorded.get(key) or recorded.get(question.question_id)
 
 
 def _check_same(by_id: Mapping[str, RecordedReply], texts: Mapping[str, str], path: Path) -> None:
@@ -129,8 +119,9 @@ def _by_number(
     keys: tuple[Sequence[str], Sequence[str], str],
     questions: Sequence[Question],
     path: Path,
-) -> Iterator[RecordedReply]:
-    """Replies of a package that numbers its questions, see :data:`_NUMBERED`."""
+) -> dict[str, RecordedReply]:
+    """By question, the replies of a package that numbers its questions, see :data:`_NUMBERED`."""
+    results: dict[str, RecordedReply] = {}
     of_reply, of_text, of_truth = keys
     records = sorted(records, key=lambda record: int(record.get("doc_id", 0)))
     if len(records) != len(questions):
@@ -149,9 +140,13 @@ def _by_number(
         reply = next((record[key] for key in of_reply if key in record), "")
         while isinstance(reply, list):
             reply = reply[0] if reply else ""
-        failed = str(reply).startswith(_NO_REPLY)
-        text, error = ("", str(reply)) if failed else (str(_text(reply)), None)
-        yield RecordedReply(question.question_id, "", None, text, error=error)
+        name, words = question.question_id, str(_text(reply))
+        failed = words.startswith(_NO_REPLY)
+        parsed = Reply(
+            "", "" if failed else words, finish_reason="stop", error=words if failed else None
+        )
+        results[name] = RecordedReply(name, "", None, parsed)
+    return results
 
 
 def _text(reply: object) -> object:
@@ -159,7 +154,8 @@ def _text(reply: object) -> object:
     return json.dumps(reply) if isinstance(reply, int | float) else reply
 
 
-def _said(records: Sequence[Mapping[str, Any]], path: Path) -> list[RecordedReply]:
+def _said(records: Sequence[Mapping[str, Any]], path: Path) -> dict[str, RecordedReply]:
+    """By messages, or else by question, the replies of lines that name them."""
     results: dict[str, RecordedReply] = {}
     for record in records:
         if "parser" in record and "task" in record:
@@ -177,21 +173,22 @@ def _said(records: Sequence[Mapping[str, Any]], path: Path) -> list[RecordedRepl
         digest = str(record.get("messages_hash") or "")
         chance, reason = record.get("p_yes"), record.get("finish_reason")
         before = results.get(digest or name)
-        if before is not None and not digest and before.reply != str(reply):
-            both = f"'{before.reply}' and '{reply}'"
+        if before is not None and not digest and before.reply.text != str(reply):
+            both = f"'{before.reply.text}' and '{reply}'"
             raise UserError(f"{path} has two replies to '{name}' ({both}): leave one of them")
-        results[digest or name] = RecordedReply(
-            name,
-            digest,
-            text if isinstance(text, str) else None,
+        parsed = Reply(
+            "",
             str(reply),
             float(chance) if isinstance(chance, int | float) else None,
             reason if isinstance(reason, str) else "stop",
             reasoning="" if reasoning is None and texts[:1] == [None] else reasoning,
         )
+        results[digest or name] = RecordedReply(
+            name, digest, text if isinstance(text, str) else None, parsed
+        )
     if not results:
         raise UserError(f"{path} holds no replies: a line needs 'question_id' and 'response'")
-    return list(results.values())
+    return results
 
 
 def _other_question(path: Path, name: str, text: str, prompt: str) -> UserError:

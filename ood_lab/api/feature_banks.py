@@ -44,6 +44,7 @@ from ood_lab.models import (
 )
 from ood_lab.models.image_transforms import of_unit_range
 from ood_lab.models.loading.head_search import reading_of
+from ood_lab.models.loading.wrapped_network import NO_HEAD
 from ood_lab.models.output import as_logits, probabilities
 from ood_lab.models.trial_passes import like_weights
 from ood_lab.schema.image_columns import SEVERAL
@@ -240,7 +241,8 @@ def extract_features(
             Normalised as the network expects, in any floating-point type. A loader may give tiles
             ``[B, T, 3, H, W]`` of :class:`~ood_lab.models.image_tiles.Tiles`.
         labels: of a tensor; None = those of the batches, else unknown.
-        head: name of the last linear layer; None = found, if any; ``none`` = it gives features.
+        head: name of the last linear layer; None = found, if any; ``none`` = it gives features, as
+            does a network of timm after ``reset_classifier(0)``.
         detectors: those that work inside this pass (``odin``, ``gram``, ...), as in
             :func:`evaluate`: what they need is computed too.
         std: the standard deviation by which images were normalised, so that the steps of ODIN and
@@ -381,6 +383,8 @@ def _wrapped(
         else "give them as the network was trained with"
     )
     head, features, output = (chosen[key] for key in ("head", "features", "output"))
+    if head is None and getattr(module, "num_classes", None) == 0:  # timm's word for no classifier
+        head = NO_HEAD
     reading = reading_of(module, image, name, head, features, output, advice=advice)
     backbone = WrappedBackbone(module, reading)
     means, deviations = of_unit_range(_each_channel(mean), _each_channel(std))

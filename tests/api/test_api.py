@@ -13,6 +13,7 @@ import lightning as L
 import numpy as np
 import pandas as pd
 import pytest
+import timm
 import torch
 from sklearn.covariance import EmpiricalCovariance
 from torch import nn
@@ -119,6 +120,17 @@ def test_a_module_becomes_a_bank():
     outcome = ood_lab.evaluate(bank, bank, ood, detectors=["odin", "msp", "gram"], n_bootstrap=10)
     assert set(outcome.detectors) == {"odin", "msp"}
     assert "extract_features" in outcome.skipped["gram"]
+
+
+def test_a_network_of_timm_without_classifier_gives_its_features():
+    torch.manual_seed(0)
+    net = timm.create_model("tf_efficientnet_lite0").eval()
+    net.reset_classifier(0)
+    images = torch.rand(4, 3, 64, 64)
+    bank = ood_lab.extract_features(net, images)
+    with torch.no_grad():
+        torch.testing.assert_close(bank.features, net(images))
+    assert bank.logits.shape == (4, 0)
 
 
 def test_the_shift_of_images_names_its_cause():

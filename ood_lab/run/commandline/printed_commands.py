@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
 
-from ood_lab.run.commandline.composition import running_overrides
+from ood_lab.run.commandline.composition import plain, running_overrides
 from ood_lab.run.commandline.overrides import key_of
 from ood_lab.scripts import command, conf_files, conf_folders
 
@@ -74,13 +76,21 @@ def next_command(
         line = command_line("train", _without(overrides, held_out_classes))
         return "train on all classes before you use it", line
     folder = _images(settings)
-    shipped = any(file.stem == detector for file in conf_files("detector"))
-    # One that is not chosen by its name comes with those that were chosen with it.
-    typed = f"detector.{detector}" if shipped else "detector"
-    choice = [f"detector=[{detector}]"] if shipped else []
-    kept = _of(overrides, (*_KEPT, typed, "detector_preset"))
-    kept = _without(kept, [f"detector.{detector}.{key}" for key in tuned])
-    kept += [f"detector.{detector}.{key}={value}" for key, value in tuned.items()]
+    kept = _of(overrides, _KEPT)
+    files = {file.stem: file for file in conf_files("detector")}
+    if detector in files:  # however its settings were chosen: typed, by an experiment, or tuned
+        preset = settings.get("detector_preset", "auto")
+        kept += [] if preset == "auto" else [f"detector_preset={preset}"]
+        node = OmegaConf.merge({"detector_preset": preset}, OmegaConf.load(files[detector]))
+        shipped = plain(node)["detector"][detector]  # type: ignore[arg-type]
+        chosen = settings.get("detector", {}).get(detector, {}) | tuned
+        differing = {k: value for k, value in chosen.items() if value != shipped.get(k)}
+        texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in differing.items()}
+        kept += [f"detector.{detector}.{k}={text}" for k, text in texts.items()]
+        choice = [f"detector=[{detector}]"]
+    else:  # one that is not chosen by its name comes with those that were chosen with it
+        kept += _of(overrides, ("detector", "detector_preset"))
+        choice = []
     kept += [*choice, "task=predict", f"task.images={folder}"]
     if held_out < least_held_out(DEFAULT_ALPHA):
         kept.append(f"task.alpha={math.ceil(100 / (held_out + 1)) / 100:g}")

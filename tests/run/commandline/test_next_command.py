@@ -13,6 +13,7 @@ from PIL import Image, ImageOps
 
 from ood_lab.common.files import read_json
 from ood_lab.run.commandline import printed_commands as module
+from ood_lab.run.commandline.composition import composed, plain
 from ood_lab.run.commandline.line_checks import check_line
 from ood_lab.run.commandline.printed_commands import later, next_command
 from ood_lab.run.commandline.resolvers import register_resolvers
@@ -170,6 +171,10 @@ def typed(monkeypatch):
 
     def command(*overrides, detector="knn", held_out=50, tuned=(), **settings):
         monkeypatch.setattr(module, "running_overrides", lambda: list(overrides))
+        typed = [word for word in overrides if word.startswith(("detector", "experiment"))]
+        register_resolvers()
+        cfg = composed("eval", typed)
+        settings |= {"detector": plain(cfg.detector), "detector_preset": cfg.detector_preset}
         found = next_command(settings, Path("RUN"), detector, False, held_out, dict(tuned))
         return found and found[1]
 
@@ -182,6 +187,19 @@ def test_settings_of_the_detector_stay(typed):
     assert list(cfg.detector) == ["knn"]
     assert (cfg.detector.knn.k, cfg.detector_preset) == (7, "paper")
     assert (cfg.paths.outputs, cfg.task.images) == ("OUT", "DIR")
+
+
+def test_settings_of_an_experiment_and_of_a_tuning_stay(typed, monkeypatch, tmp_path):
+    own = tmp_path / "experiment/own.yaml"
+    own.parent.mkdir()
+    own.write_text(
+        "# @package _global_\ndefaults: [{override /detector: [knn]}]\n"
+        "detector_preset: paper\ndetector: {knn: {max_bank: 90, k: 3}}\n"
+    )
+    monkeypatch.setenv("OOD_LAB_CONFIG_DIR", str(tmp_path))
+    cfg = composes(typed("experiment=own", tuned={"k": 9, "seed": None}))
+    assert (cfg.detector.knn.k, cfg.detector.knn.max_bank, cfg.detector.knn.seed) == (9, 90, None)
+    assert cfg.detector_preset == "paper"
 
 
 def test_a_detector_without_a_file_of_its_name_comes_with_its_line(typed):

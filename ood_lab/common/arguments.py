@@ -9,7 +9,16 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Unpack, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    TypeVar,
+    Unpack,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from annotated_types import Ge, Gt, Interval
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -26,11 +35,18 @@ Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 Positive = Annotated[float, Gt(0)]
 Share = Annotated[float, Interval(ge=0, le=1)]
 
+_Class = TypeVar("_Class")
 _CONFIG = ConfigDict(arbitrary_types_allowed=True)
 #: What to give instead, by the kind of pydantic's error; others in its own words.
 _REMEDIES: dict[str, str] = packaged_table("ood_lab.common", "remedies.yaml")
 #: Branches of a hint that no value of a configuration can take: they are not worth naming.
 _OBJECTS = ("is_instance_of", "is_subclass_of", "callable_type")
+
+
+@dataclass_transform(eq_default=False)
+def with_settings(cls: type[_Class]) -> type[_Class]:
+    """A class whose annotated attributes are its settings: the arguments of its constructor."""
+    return dataclass(repr=False, eq=False)(cls)
 
 
 @dataclass(frozen=True)

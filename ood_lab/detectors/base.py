@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from inspect import signature
 from types import MappingProxyType
-from typing import Any, Literal, Self, TypeVar, cast, dataclass_transform, get_args
+from typing import Any, Literal, Self, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
 
 from ood_lab.common.arguments import check_values
+from ood_lab.common.arguments import with_settings as with_settings
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
@@ -35,15 +35,6 @@ COSTS: tuple[Cost, ...] = get_args(Cost)
 
 class DetectorRefusal(UserError):
     """This detector cannot work on this backbone or data; the message names it and says why."""
-
-
-_Class = TypeVar("_Class")
-
-
-@dataclass_transform(eq_default=False)
-def with_settings(cls: type[_Class]) -> type[_Class]:
-    """A detector whose annotated attributes are its settings: the arguments of its constructor."""
-    return dataclass(repr=False, eq=False)(cls)
 
 
 class Detector(ABC):

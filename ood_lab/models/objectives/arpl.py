@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ood_lab.common.arguments import with_settings
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step, Weight, require_features
 from ood_lab.models.output import Output
 
 
+@with_settings
 class ARPL(Objective):
     r"""Cross-entropy of distances from reciprocal points (arXiv 2103.00953).
 
@@ -25,10 +27,7 @@ class ARPL(Objective):
     """
 
     own_score = "arpl"
-
-    def __init__(self, weight: Weight = 0.1) -> None:
-        super().__init__()
-        self.weight = weight
+    weight: Weight = 0.1
 
     def build(self, backbone: Backbone) -> None:
         """Adds points ``[C, D]`` and R."""

@@ -98,6 +98,10 @@ class Objective(AddedLayers):
     outliers_per_image: int = 0
     views: int = 1
 
+    def __post_init__(self) -> None:
+        """Of a class :func:`~ood_lab.common.arguments.with_settings`."""
+        super().__init__()
+
     def attach(self, backbone: Backbone) -> None:
         """Becomes a part of the network, with the layers that it needs.
 

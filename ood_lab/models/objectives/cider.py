@@ -8,13 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ood_lab.common.arguments import Count, Positive, Share
+from ood_lab.common.arguments import Share, with_settings
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Step, Weight
 from ood_lab.models.objectives.projected import Projected
 
 
+@with_settings
 class CIDER(Projected):
     r"""Compactness and dispersion of projections z on the unit sphere (arXiv 2203.04450).
 
@@ -35,16 +36,9 @@ class CIDER(Projected):
         temperature: τ.
     """
 
-    def __init__(
-        self,
-        compact: Weight = 2.0,
-        disperse: Weight = 1.0,
-        momentum: Share = 0.95,
-        width: Count = 128,
-        temperature: Positive = 0.1,
-    ) -> None:
-        super().__init__(width, temperature)
-        self.compact, self.disperse, self.momentum = compact, disperse, momentum
+    compact: Weight = 2.0
+    disperse: Weight = 1.0
+    momentum: Share = 0.95
 
     def build(self, backbone: Backbone) -> None:
         """Adds the projection and prototypes ``[C, d]``."""

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ood_lab.common.arguments import Positive
+from ood_lab.common.arguments import Positive, with_settings
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step, require_features
 from ood_lab.models.output import Output
@@ -15,6 +15,7 @@ from ood_lab.models.output import Output
 _LEAST = 1e-12
 
 
+@with_settings
 class ConfBranch(Objective):
     r"""Cross-entropy of a prediction mixed with the label (arXiv 1802.04865).
 
@@ -32,16 +33,13 @@ class ConfBranch(Objective):
     """
 
     own_score = "conf_branch"
-    current: Tensor
-
-    def __init__(self, weight: Positive = 0.1, budget: Positive = 0.3) -> None:
-        super().__init__()
-        self.weight, self.budget = weight, budget
+    weight: Positive = 0.1
+    budget: Positive = 0.3
 
     def build(self, backbone: Backbone) -> None:
         """Adds the second layer, and λ."""
         self.confidence = nn.Linear(require_features(self, backbone), 1)
-        self.register_buffer("current", torch.tensor(self.weight))
+        self.current: Tensor = nn.Buffer(torch.tensor(self.weight))
 
     def forward(self, step: Step) -> Loss:
         """Both terms, and the next λ."""

@@ -23,9 +23,6 @@ class FeatureQueues(nn.Module):
         UserError: they need more than 1 GiB.
     """
 
-    features: Tensor
-    count: Tensor
-
     def __init__(self, backbone: Backbone, length: int) -> None:
         super().__init__()
         classes, width = backbone.num_classes, backbone.num_features
@@ -34,8 +31,8 @@ class FeatureQueues(nn.Module):
                 f"loss.queue={length} keeps more than 1 GiB of features for {classes:,} "
                 f"classes: set loss.queue={max(1, _MOST // (classes * width * 4))}"
             )
-        self.register_buffer("features", torch.zeros(classes, length, width))
-        self.register_buffer("count", torch.zeros(classes, dtype=torch.int64))
+        self.features = nn.Buffer(torch.zeros(classes, length, width))
+        self.count = nn.Buffer(torch.zeros(classes, dtype=torch.int64))
 
     @property
     def full(self) -> bool:

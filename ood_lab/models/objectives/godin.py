@@ -8,11 +8,13 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ood_lab.common.arguments import with_settings
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step, require_features
 from ood_lab.models.output import Output
 
 
+@with_settings
 class GODIN(Objective):
     r"""``CE(h(z) / g(z), y)`` (arXiv 2002.11297), :math:`g = \mathrm{sigmoid}(BN(w^\top z + b))`.
 
@@ -26,10 +28,7 @@ class GODIN(Objective):
     """
 
     own_score = "godin"
-
-    def __init__(self, similarity: Literal["cosine", "inner", "euclid"] = "cosine") -> None:
-        super().__init__()
-        self.similarity = similarity
+    similarity: Literal["cosine", "inner", "euclid"] = "cosine"
 
     def build(self, backbone: Backbone) -> None:
         """Adds h and g."""

@@ -7,10 +7,12 @@ from typing import Annotated
 import torch.nn.functional as F
 from annotated_types import Interval
 
+from ood_lab.common.arguments import with_settings
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step, require_head
 
 
+@with_settings
 class ISH(Objective):
     r"""Cross-entropy, with a reshaped gradient of the head (arXiv 2310.00227).
 
@@ -28,11 +30,8 @@ class ISH(Objective):
         prune: the gradient reads only the top.
     """
 
-    def __init__(
-        self, percentile: Annotated[float, Interval(ge=0, lt=100)] = 85, prune: bool = False
-    ) -> None:
-        super().__init__()
-        self.percentile, self.prune = percentile, prune
+    percentile: Annotated[float, Interval(ge=0, lt=100)] = 85
+    prune: bool = False
 
     def build(self, backbone: Backbone) -> None:
         """Adds nothing; needs a linear head."""

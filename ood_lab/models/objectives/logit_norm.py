@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ood_lab.common.arguments import Positive
+from ood_lab.common.arguments import Positive, with_settings
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.objectives.base import LogitsObjective, Step
 
 
+@with_settings
 class LogitNorm(LogitsObjective):
     """``CE(f / (tau (|f| + 1e-7)), y)`` (arXiv 2205.09310), |f| the L2 norm over the classes.
 
@@ -20,9 +21,7 @@ class LogitNorm(LogitsObjective):
         tau: temperature; the paper chooses it on validation data, 0.04 on CIFAR-10.
     """
 
-    def __init__(self, tau: Positive = 0.04) -> None:
-        super().__init__()
-        self.tau = tau
+    tau: Positive = 0.04
 
     def of_logits(self, step: Step, logits: Tensor, outliers: Tensor | None) -> Tensors:
         """The one term."""

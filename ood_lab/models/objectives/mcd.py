@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ood_lab.common.arguments import Positive, Share
+from ood_lab.common.arguments import Positive, Share, with_settings
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step, Weight, require_features
 from ood_lab.models.output import Output
 
 
+@with_settings
 class MCD(Objective):
     r"""Cross-entropy of two heads, then their discrepancy on outliers (arXiv 1908.04951).
 
@@ -29,10 +30,9 @@ class MCD(Objective):
 
     own_score = "mcd"
     outliers_per_image = 1
-
-    def __init__(self, weight: Weight = 1.0, margin: Positive = 1.2, start: Share = 0.9) -> None:
-        super().__init__()
-        self.weight, self.margin, self.start = weight, margin, start
+    weight: Weight = 1.0
+    margin: Positive = 1.2
+    start: Share = 0.9
 
     def build(self, backbone: Backbone) -> None:
         """Adds the second head."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torchvision.transforms import v2
 
-from ood_lab.common.arguments import Positive, Share
+from ood_lab.common.arguments import Positive, Share, with_settings
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step
 
 
+@with_settings
 class MixedImages(Objective):
     """``CE(f(x'), y')`` of mixed images x' and labels y' = λ onehot(y_a) + (1 - λ) onehot(y_b).
 
@@ -26,21 +27,14 @@ class MixedImages(Objective):
             (RegMixup, arXiv 2206.14502, by its released code).
     """
 
-    batches: Tensor
-
-    def __init__(
-        self,
-        alpha: Positive = 0.2,
-        cut: bool = False,
-        probability: Share = 1.0,
-        clean: bool = False,
-    ) -> None:
-        super().__init__()
-        self.alpha, self.cut, self.probability, self.clean = alpha, cut, probability, clean
+    alpha: Positive = 0.2
+    cut: bool = False
+    probability: Share = 1.0
+    clean: bool = False
 
     def build(self, backbone: Backbone) -> None:
         """Adds a counter of batches, whose value is the seed of the draw."""
-        self.register_buffer("batches", torch.randint(2**31, ()))
+        self.batches: Tensor = nn.Buffer(torch.randint(2**31, ()))
 
     def forward(self, step: Step) -> Loss:
         """The one term, or with ``clean`` both."""

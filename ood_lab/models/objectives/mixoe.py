@@ -6,10 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ood_lab.common.arguments import Positive
+from ood_lab.common.arguments import Positive, with_settings
 from ood_lab.models.objectives.base import Loss, Objective, Step, Weight
 
 
+@with_settings
 class MixOE(Objective):
     """``CE(f(x), y) + weight * CE(f(x'), λ onehot(y) + (1 - λ) u)`` (arXiv 2110.14061).
 
@@ -25,16 +26,10 @@ class MixOE(Objective):
     """
 
     outliers_per_image = 1
-
-    def __init__(
-        self,
-        weight: Weight = 1.0,
-        alpha: Positive = 0.1,
-        beta: Positive = 1.0,
-        cut: bool = True,
-    ) -> None:
-        super().__init__()
-        self.weight, self.alpha, self.beta, self.cut = weight, alpha, beta, cut
+    weight: Weight = 1.0
+    alpha: Positive = 0.1
+    beta: Positive = 1.0
+    cut: bool = True
 
     def forward(self, step: Step) -> Loss:
         """Both terms, of one pass."""

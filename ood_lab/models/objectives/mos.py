@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ood_lab.common.arguments import Count
+from ood_lab.common.arguments import Count, with_settings
 from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step, require_features
 from ood_lab.models.output import Output
 
 
+@with_settings
 class MOS(Objective):
     r"""Sum of the cross-entropies of all groups of classes (arXiv 2105.01879).
 
@@ -27,11 +28,7 @@ class MOS(Objective):
     """
 
     own_score = "mos"
-    group: Tensor
-
-    def __init__(self, groups: Count | Sequence[Sequence[int]] | None = None) -> None:
-        super().__init__()
-        self.groups = groups
+    groups: Count | Sequence[Sequence[int]] | None = None
 
     def build(self, backbone: Backbone) -> None:
         """Adds a layer of C + K logits in place of the head.
@@ -49,9 +46,8 @@ class MOS(Objective):
                 f"loss.groups: each of 0 to {classes - 1} is in one group, and none is empty"
             )
         numbers = [k for k, group in enumerate(lists) for _ in group]
-        group = torch.empty(classes, dtype=torch.int64)
-        group[members] = torch.tensor(numbers)
-        self.register_buffer("group", group)
+        self.group = nn.Buffer(torch.empty(classes, dtype=torch.int64))
+        self.group[members] = torch.tensor(numbers)
         self.layer = nn.Linear(require_features(self, backbone), classes + len(lists))
         backbone.drop_head()
 

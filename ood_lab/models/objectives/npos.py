@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ood_lab.common.arguments import Count, Positive, Share
+from ood_lab.common.arguments import Count, Positive, Share, with_settings
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Step, Weight
@@ -14,6 +14,7 @@ from ood_lab.models.objectives.cider import CIDER
 from ood_lab.models.objectives.feature_queues import FeatureQueues
 
 
+@with_settings
 class NPOS(CIDER):
     r"""CIDER's two terms, and logistic regression of virtual outliers (arXiv 2303.02966).
 
@@ -42,27 +43,17 @@ class NPOS(CIDER):
         compact, disperse, momentum, width, temperature: see :class:`CIDER`.
     """
 
-    def __init__(
-        self,
-        weight: Weight = 0.1,
-        start: Share = 0.4,
-        queue: Count = 1000,
-        k: Count = 300,
-        boundary: Count = 200,
-        points: Count = 2,
-        noise: Positive = 0.1,
-        draws: Count = 600,
-        keep: Count = 200,
-        compact: Weight = 1.0,
-        disperse: Weight = 0.5,
-        momentum: Share = 0.95,
-        width: Count = 128,
-        temperature: Positive = 0.1,
-    ) -> None:
-        super().__init__(compact, disperse, momentum, width, temperature)
-        self.weight, self.start, self.queue = weight, start, queue
-        self.k, self.boundary, self.points = min(k, queue), min(boundary, queue), points
-        self.noise, self.draws, self.keep = noise, draws, min(keep, draws)
+    weight: Weight = 0.1
+    start: Share = 0.4
+    queue: Count = 1000
+    k: Count = 300
+    boundary: Count = 200
+    points: Count = 2
+    noise: Positive = 0.1
+    draws: Count = 600
+    keep: Count = 200
+    compact: Weight = 1.0
+    disperse: Weight = 0.5
 
     def build(self, backbone: Backbone) -> None:
         """Adds to CIDER's layers g and the queues."""
@@ -84,17 +75,17 @@ class NPOS(CIDER):
 
     def virtual_outliers(self) -> Tensor:
         """``[C * points * keep, D]``."""
-        outliers = []
+        outliers, keep = [], min(self.keep, self.draws)
         for rows in self.queues.features:
-            border = self.radius(rows, rows).topk(self.boundary).indices
+            border = self.radius(rows, rows).topk(min(self.boundary, self.queue)).indices
             drawn = torch.randperm(len(border), device=rows.device)[: self.points]
             for point in rows[border[drawn]]:
                 noise = torch.randn(self.draws, len(point), dtype=rows.dtype, device=rows.device)
                 candidates = point + self.noise * noise
-                outliers.append(candidates[self.radius(candidates, rows).topk(self.keep).indices])
+                outliers.append(candidates[self.radius(candidates, rows).topk(keep).indices])
         return torch.cat(outliers)
 
     def radius(self, candidates: Tensor, rows: Tensor) -> Tensor:
         """Distance of each candidate to its k-th neighbour among the rows."""
         distances = torch.cdist(F.normalize(candidates, dim=1), F.normalize(rows, dim=1))
-        return distances.kthvalue(self.k, dim=1).values
+        return distances.kthvalue(min(self.k, self.queue), dim=1).values

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ood_lab.common.arguments import Count
+from ood_lab.common.arguments import Count, with_settings
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.objectives.base import LogitsObjective, Step, Weight
 
 
+@with_settings
 class OutlierExposure(LogitsObjective):
     """``CE(f, y) + weight * CE(f', uniform)`` (arXiv 1812.04606), f' the logits of outliers.
 
@@ -21,9 +22,8 @@ class OutlierExposure(LogitsObjective):
             CIFAR trains with 256 outliers per 128 images.
     """
 
-    def __init__(self, weight: Weight = 0.5, outliers_per_image: Count = 2) -> None:
-        super().__init__()
-        self.weight, self.outliers_per_image = weight, outliers_per_image
+    weight: Weight = 0.5
+    outliers_per_image: Count = 2
 
     def of_logits(self, step: Step, logits: Tensor, outliers: Tensor | None) -> Tensors:
         """Without outliers, as in validation, only the first term."""

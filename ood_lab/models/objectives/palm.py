@@ -9,13 +9,14 @@ import torch.nn.functional as F
 from annotated_types import Ge
 from torch import Tensor
 
-from ood_lab.common.arguments import Count, Positive, Share
+from ood_lab.common.arguments import Count, Positive, Share, with_settings
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Step, Weight
 from ood_lab.models.objectives.projected import Projected
 
 
+@with_settings
 class PALM(Projected):
     r"""A mixture of prototypes by class, of projections z (arXiv 2402.02653).
 
@@ -41,32 +42,23 @@ class PALM(Projected):
         temperature: τ.
     """
 
-    def __init__(
-        self,
-        weight: Weight = 1.0,
-        prototypes_per_class: Annotated[int, Ge(2)] = 6,
-        assigned: Count = 5,
-        momentum: Share = 0.999,
-        epsilon: Positive = 0.05,
-        iterations: Count = 3,
-        width: Count = 128,
-        temperature: Positive = 0.1,
-    ) -> None:
-        super().__init__(width, temperature)
-        self.weight, self.per_class, self.momentum = weight, prototypes_per_class, momentum
-        self.assigned = min(assigned, prototypes_per_class)
-        self.epsilon, self.iterations = epsilon, iterations
+    weight: Weight = 1.0
+    prototypes_per_class: Annotated[int, Ge(2)] = 6
+    assigned: Count = 5
+    momentum: Share = 0.999
+    epsilon: Positive = 0.05
+    iterations: Count = 3
 
     def build(self, backbone: Backbone) -> None:
         """Adds the projection and prototypes ``[C * K, d]``, random at first."""
         super().build(backbone)
-        prototypes = torch.rand(backbone.num_classes * self.per_class, self.width)
+        prototypes = torch.rand(backbone.num_classes * self.prototypes_per_class, self.width)
         self.register_buffer("prototypes", F.normalize(prototypes, dim=1))
 
     def of_projections(self, step: Step, features: Tensor, z: Tensor, label: Tensor) -> Tensors:
         """Both terms; training moves the prototypes first."""
         p, m = self.prototypes, self.momentum
-        of_class = torch.arange(len(p), device=p.device) // self.per_class
+        of_class = torch.arange(len(p), device=p.device) // self.prototypes_per_class
         if step.training:
             shares = F.normalize(self.assignments(z, label == of_class[:, None]), p=1, dim=0)
             p = F.normalize(m * p + (1 - m) * shares.T @ z, dim=1)
@@ -88,9 +80,9 @@ class PALM(Projected):
         for _ in range(self.iterations):
             q = F.normalize(F.normalize(q, p=1, dim=0), p=1, dim=1)
         q = q * allowed.T
-        top = q.topk(self.assigned, dim=1)
+        top = q.topk(min(self.assigned, self.prototypes_per_class), dim=1)
         return F.normalize(torch.zeros_like(q).scatter(1, top.indices, top.values), p=1, dim=1)
 
     def nearest(self, z: Tensor) -> Tensor:
         """By class, similarity to its nearest prototype, ``[N, C]``."""
-        return super().nearest(z).unflatten(1, (-1, self.per_class)).amax(dim=2)
+        return super().nearest(z).unflatten(1, (-1, self.prototypes_per_class)).amax(dim=2)

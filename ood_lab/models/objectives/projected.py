@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ood_lab.common.arguments import Count, Positive
+from ood_lab.common.arguments import Count, Positive, with_settings
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step
 
 
+@with_settings
 class Projected(Objective):
     """A loss of unit-length projections of two random transforms of each image.
 
@@ -27,11 +30,9 @@ class Projected(Objective):
 
     probed = True
     views = 2
-    prototypes: Tensor
-
-    def __init__(self, width: Count, temperature: Positive) -> None:
-        super().__init__()
-        self.width, self.temperature = width, temperature
+    width: Count = 128
+    temperature: Positive = 0.1
+    prototypes: Tensor = field(init=False)
 
     def build(self, backbone: Backbone) -> None:
         """Adds the projection: linear, ReLU, linear."""

@@ -6,12 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ood_lab.common.arguments import with_settings
 from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step, Weight, require_features
 from ood_lab.models.output import Output
 
 
+@with_settings
 class RotPred(Objective):
     r"""``CE(f(x), y) + weight * CE(g(x_k), k)`` (arXiv 1906.12340).
 
@@ -28,10 +30,7 @@ class RotPred(Objective):
     """
 
     own_score = "rotpred"
-
-    def __init__(self, weight: Weight = 1.0) -> None:
-        super().__init__()
-        self.weight = weight
+    weight: Weight = 1.0
 
     def build(self, backbone: Backbone) -> None:
         """Adds the second layer; images are square."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from ood_lab.common.arguments import Positive
+from ood_lab.common.arguments import Positive, with_settings
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step, require_head
 
 
+@with_settings
 class T2FNorm(Objective):
     """``CE(W z / (tau |z|) + b, y)`` (arXiv 2305.17797), |z| the L2 norm of the features.
 
@@ -23,9 +24,8 @@ class T2FNorm(Objective):
         scaled: evaluation divides by ``tau``.
     """
 
-    def __init__(self, tau: Positive = 0.1, scaled: bool = True) -> None:
-        super().__init__()
-        self.tau, self.scaled = tau, scaled
+    tau: Positive = 0.1
+    scaled: bool = True
 
     def build(self, backbone: Backbone) -> None:
         """Adds nothing; needs a linear head."""

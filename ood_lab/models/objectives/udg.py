@@ -8,11 +8,12 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
-from ood_lab.common.arguments import Count, Share
+from ood_lab.common.arguments import Count, Share, with_settings
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step, Weight, require_features
 
 
+@with_settings
 class UDG(Objective):
     r"""Cross-entropy and outlier exposure on what clusters say of unlabelled images.
 
@@ -39,40 +40,27 @@ class UDG(Objective):
     """
 
     outliers_per_image = 1
-    rows: Tensor
-    row_label: Tensor
-    count: Tensor
-    mean: Tensor
-    axes: Tensor
-    centres: Tensor
-    majority: Tensor
-    balance: Tensor
-    clustered: Tensor
-
-    def __init__(
-        self,
-        weight: Weight = 0.5,
-        auxiliary: Weight = 0.1,
-        clusters: Count = 1000,
-        dimensions: Count = 256,
-        purity: Share = 0.8,
-        memory: Count = 20_000,
-    ) -> None:
-        super().__init__()
-        self.weight, self.auxiliary, self.clusters = weight, auxiliary, clusters
-        self.dimensions, self.purity, self.memory = dimensions, purity, memory
+    weight: Weight = 0.5
+    auxiliary: Weight = 0.1
+    clusters: Count = 1000
+    dimensions: Count = 256
+    purity: Share = 0.8
+    memory: Count = 20_000
 
     def build(self, backbone: Backbone) -> None:
         """Adds the second layer, the memory ``[memory, D]`` and the clusters."""
         width, k = require_features(self, backbone), self.clusters
         p = min(self.dimensions, width)
         self.layer = nn.Linear(width, k)
-        sizes = {"rows": (self.memory, width), "mean": (width,), "axes": (width, p)}
-        sizes |= {"centres": (k, p), "balance": (k,), "clustered": ()}
-        for name, size in sizes.items():
-            self.register_buffer(name, torch.zeros(size))
-        for name, size in {"row_label": (self.memory,), "majority": (k,), "count": ()}.items():
-            self.register_buffer(name, torch.full(size, -1 if size else 0))
+        self.rows = nn.Buffer(torch.zeros(self.memory, width))
+        self.row_label = nn.Buffer(torch.full((self.memory,), -1))
+        self.count: Tensor = nn.Buffer(torch.tensor(0))
+        self.mean = nn.Buffer(torch.zeros(width))
+        self.axes = nn.Buffer(torch.zeros(width, p))
+        self.centres = nn.Buffer(torch.zeros(k, p))
+        self.majority = nn.Buffer(torch.full((k,), -1))
+        self.balance = nn.Buffer(torch.zeros(k))
+        self.clustered = nn.Buffer(torch.tensor(0.0))
 
     def forward(self, step: Step) -> Loss:
         """Two terms, and the third where there are clusters."""

@@ -6,12 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ood_lab.common.arguments import Count, Positive, Share
+from ood_lab.common.arguments import Count, Positive, Share, with_settings
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step, Weight, require_head
 from ood_lab.models.objectives.feature_queues import FeatureQueues
 
 
+@with_settings
 class VOS(Objective):
     r"""Cross-entropy, and logistic regression of energies (arXiv 2202.01197).
 
@@ -36,17 +37,11 @@ class VOS(Objective):
         ridge: is added to the diagonal of Σ.
     """
 
-    def __init__(
-        self,
-        weight: Weight = 0.1,
-        start: Share = 0.4,
-        queue: Count = 1000,
-        draws: Count = 10_000,
-        ridge: Positive = 1e-4,
-    ) -> None:
-        super().__init__()
-        self.weight, self.start, self.queue = weight, start, queue
-        self.draws, self.ridge = draws, ridge
+    weight: Weight = 0.1
+    start: Share = 0.4
+    queue: Count = 1000
+    draws: Count = 10_000
+    ridge: Positive = 1e-4
 
     def build(self, backbone: Backbone) -> None:
         """Adds w ``[C]``, φ, and queues ``[C, queue, D]``."""

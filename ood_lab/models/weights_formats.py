@@ -27,8 +27,6 @@ _HARMLESS = {
 }
 #: Entries of a checkpoint that hold other tensors.
 _NO_WEIGHTS = r"(?i)(optim|lr_|scheduler|scaler|loops|param_groups|\d+$)"
-#: Averages of a parameter in the state of an optimiser.
-_AVERAGES = ("ax", "swa_buffer", "ema")
 _log = logging.getLogger(__name__)
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 #: How the parts of weights in several files are called, and the file that lists them.
@@ -94,8 +92,8 @@ def weight_sets(content: Any, name: str = "", depth: int = 3) -> dict[str, Tenso
 def weight_lists(content: Any, name: str = "", depth: int = 3) -> dict[str, list[Tensor]]:
     """All averages of parameters without their names, in the order of the parameters.
 
-    Those are lists of tensors (``shadow_params`` of torch-ema and diffusers, ``ema`` of NeMo's
-    optimiser), and averages in an optimiser's state (``ax`` of ASGD, ``swa_buffer``).
+    Those are lists of tensors: ``shadow_params`` of torch-ema and diffusers, ``ema`` of NeMo's
+    optimiser.
     """
     if isinstance(content, list | tuple):
         if content and all(isinstance(value, Tensor) for value in content):
@@ -104,15 +102,8 @@ def weight_lists(content: Any, name: str = "", depth: int = 3) -> dict[str, list
     if not isinstance(content, dict) or not depth:
         return {}
     lists: dict[str, list[Tensor]] = {}
-    state = content.get("state")
-    if isinstance(state, dict) and "param_groups" in content:
-        for key in _AVERAGES:
-            values = [state[i].get(key) for i in sorted(state) if isinstance(state[i], dict)]
-            if values and all(isinstance(value, Tensor) for value in values):
-                lists[f"{name}.{key}" if name else key] = values
     for key, value in content.items():
-        if key != "state":
-            lists |= weight_lists(value, f"{name}.{key}" if name else str(key), depth - 1)
+        lists |= weight_lists(value, f"{name}.{key}" if name else str(key), depth - 1)
     return lists
 
 

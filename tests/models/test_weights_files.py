@@ -65,8 +65,6 @@ LAYOUTS = {
     "shadow_params": ({"model": RAW, "shadow_params": LIST, "collected_params": None}, "model"),
     "nemo": ({"state_dict": RAW, "optimizer_states": [{"ema": LIST, "opt": {"state": {}}}]},
              "state_dict"),
-    "asgd": ({"model": RAW, "optimizer": {"param_groups": [], "state": {
-        i: {"step": 3, "ax": value} for i, value in enumerate(LIST)}}}, "model"),
 }  # fmt: skip
 
 

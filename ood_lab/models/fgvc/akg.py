@@ -14,7 +14,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.label_tree import Hierarchy
-from ood_lab.models.fgvc.layers import UNKNOWN, Branch, known_cross_entropy
+from ood_lab.models.fgvc.layers import UNKNOWN, Branch, known_cross_entropy, known_mean, picked
 from ood_lab.models.output import Output
 
 
@@ -71,8 +71,8 @@ class GraphLosses:
         """
         log_p, log_z = self.tree.log_marginals(eras)
         node = self.tree.deepest(levels)
-        log_era = _gather(log_p, node)
-        log_shape = _gather(log_z[:, None] + shapes, shape) - _log_total(log_z, shapes)
+        log_era = picked(log_p, node)
+        log_shape = picked(log_z[:, None] + shapes, shape) - _log_total(log_z, shapes)
         some = positives.sum(1) > 0
         # Images without a positive sum over all of them: finite, and masked below. A sum over
         # nothing would be -inf, whose gradient is NaN even behind a mask.
@@ -82,9 +82,9 @@ class GraphLosses:
         shape_weight = _weight(log_era, node != UNKNOWN, self.shape_gamma)
         attribute_weight = _weight(log_shape, shape != UNKNOWN, self.attribute_gamma)
         return {
-            "era": _mean(-log_era, node != UNKNOWN),
-            "shape": _mean(-shape_weight * log_shape, shape != UNKNOWN),
-            "attributes": _mean(-attribute_weight * log_attribute, some),
+            "era": known_mean(-log_era, node != UNKNOWN),
+            "shape": known_mean(-shape_weight * log_shape, shape != UNKNOWN),
+            "attributes": known_mean(-attribute_weight * log_attribute, some),
         }
 
 
@@ -98,9 +98,9 @@ def focal_cross_entropy(logits: Tensor, target: Tensor, gamma: float) -> Tensor:
         target: ``[B]``, -1 = unknown, left out of the mean.
         gamma: exponent.
     """
-    log_p = _gather(logits.float().log_softmax(1), target)
+    log_p = picked(logits.float().log_softmax(1), target)
     labelled = target != UNKNOWN
-    return _mean(-_weight(log_p, labelled, gamma) * log_p, labelled)
+    return known_mean(-_weight(log_p, labelled, gamma) * log_p, labelled)
 
 
 def focal_binary_cross_entropy(logits: Tensor, target: Tensor, gamma: float) -> Tensor:
@@ -120,16 +120,8 @@ def _log_total(log_z: Tensor, potentials: Tensor) -> Tensor:
     return F.softplus(log_z + potentials.logsumexp(1))
 
 
-def _gather(values: Tensor, index: Tensor) -> Tensor:
-    return values.gather(1, index.clamp(min=0)[:, None]).squeeze(1)
-
-
 def _weight(log_p: Tensor, labelled: Tensor, gamma: float) -> Tensor:
     return torch.where(labelled, (1 - log_p.exp()).clamp(min=0) ** gamma, 1.0)
-
-
-def _mean(values: Tensor, labelled: Tensor) -> Tensor:
-    return (values * labelled).sum() / labelled.sum().clamp(min=1)
 
 
 class AKGOutput(NamedTuple):

@@ -152,11 +152,6 @@ class FGVCModule(Classifier):
         """The method's training outputs, in validation too."""
         return self.backbone.train_outputs(batch["image"])
 
-    @property
-    def smoothing(self) -> float:
-        """Label smoothing of this step: none outside training."""
-        return self.label_smoothing if self.training else 0.0
-
     def category_loss(self, category: Tensor | None, batch: dict[str, Any]) -> Tensors:
         """``category``, the cross-entropy of a head that a network may have."""
         if category is None:
@@ -174,11 +169,7 @@ class FGVCModule(Classifier):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds the label space: a checkpoint can be rebuilt without its data."""
         super().on_save_checkpoint(checkpoint)
-        space = vars(self.backbone.labels)
-        checkpoint["labels"] = {
-            key: [list(level) for level in value] if key == "parents" else value
-            for key, value in space.items()
-        }
+        checkpoint["labels"] = dict(vars(self.backbone.labels))
 
 
 def fused_head(heads: Sequence[nn.Linear]) -> nn.Linear:

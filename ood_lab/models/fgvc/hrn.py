@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.arguments import Share
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.label_tree import Hierarchy
@@ -93,17 +93,12 @@ class HRN(FGVCModule):
             images of each class; of the others, only the coarser levels are.
         leaf_seed: of the choice of these images.
         **kwargs: see :class:`FGVCModule`.
-
-    Raises:
-        UserError: ``leaf_proportion`` outside [0, 1].
     """
 
     backbone: HRNNet
 
-    def __init__(self, leaf_proportion: float = 1.0, leaf_seed: int = 0, **kwargs: Any) -> None:
+    def __init__(self, leaf_proportion: Share = 1.0, leaf_seed: int = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not 0 <= leaf_proportion <= 1:
-            raise UserError(f"leaf_proportion={leaf_proportion} must be in [0, 1]")
         self.leaf_proportion = leaf_proportion
         self.leaf_seed = leaf_seed
         self._hidden: Tensor | None = None

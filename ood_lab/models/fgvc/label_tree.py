@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
-from ood_lab.models.fgvc.layers import UNKNOWN
+from ood_lab.models.fgvc.layers import UNKNOWN, known_mean, picked
 
 #: What a method may ask for, and how the user provides it.
 REMEDIES = {
@@ -59,8 +59,7 @@ class LabelSpace:
         Raises:
             UserError: names the method and what is missing.
         """
-        has = {"levels": len(self.level_sizes) > 1, "shapes": self.shapes > 0}
-        has["attributes"] = self.attributes > 0
+        has = {"levels": self.parents, "shapes": self.shapes, "attributes": self.attributes}
         missing = [REMEDIES[need] for need in needs if not has[need]]
         if missing:
             raise UserError(
@@ -92,13 +91,9 @@ class Hierarchy:
     Attributes:
         offsets: number of the first node of each level.
         nodes: number of nodes N.
-
-    Raises:
-        UserError: sizes and parents do not make a forest.
     """
 
     def __init__(self, level_sizes: Sequence[int], parents: Sequence[Sequence[int]] = ()) -> None:
-        _check(level_sizes, parents)
         self.level_sizes = tuple(level_sizes)
         *self.offsets, self.nodes = itertools.accumulate(self.level_sizes, initial=0)
         # Not buffers of a module: moving averages of weights average whole numbers, too, and
@@ -110,7 +105,7 @@ class Hierarchy:
         """The hierarchy of the classes.
 
         Raises:
-            UserError: its finest level is not the classes, or it is not a forest.
+            UserError: its finest level is not the classes.
         """
         finest = labels.level_sizes[-1]
         if finest != labels.classes:
@@ -170,8 +165,7 @@ class Hierarchy:
         """
         node = self.deepest(levels)
         labelled = node != UNKNOWN
-        log_p = self.log_marginals(potentials)[0].gather(1, node.clamp(min=0)[:, None]).squeeze(1)
-        return -(log_p * labelled).sum() / labelled.sum().clamp(min=1)
+        return -known_mean(picked(self.log_marginals(potentials)[0], node), labelled)
 
     def _path_sums(self, potentials: Tensor) -> list[Tensor]:
         """Sum of the potentials from the root to each node, a tensor per level."""
@@ -180,23 +174,3 @@ class Hierarchy:
         for level in range(1, len(by_level)):
             paths.append(by_level[level] + paths[-1][:, self._parents[level - 1]])
         return paths
-
-
-def _check(sizes: Sequence[int], parents: Sequence[Sequence[int]]) -> None:
-    if not sizes or min(sizes) < 1 or len(parents) != len(sizes) - 1:
-        raise UserError(
-            f"a hierarchy of {len(sizes)} levels ({', '.join(map(str, sizes))} labels) needs "
-            f"parents for each level but the first, and has {len(parents)} lists of them"
-        )
-    for level, above in enumerate(parents, start=1):
-        if len(above) != sizes[level]:
-            raise UserError(
-                f"level {level} of the hierarchy has {sizes[level]} labels and {len(above)} "
-                "parents: give each label one parent"
-            )
-        wrong = [label for label, parent in enumerate(above) if not 0 <= parent < sizes[level - 1]]
-        if wrong:
-            raise UserError(
-                f"label {wrong[0]} of level {level} has parent {above[wrong[0]]}, but level "
-                f"{level - 1} has the labels 0 to {sizes[level - 1] - 1}"
-            )

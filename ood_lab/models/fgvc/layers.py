@@ -57,6 +57,16 @@ class Branch(nn.Sequential):
         )
 
 
+def picked(values: Tensor, index: Tensor) -> Tensor:
+    """``[B]``: of each row of values ``[B, N]``, that of its index; the first of an unknown one."""
+    return values.gather(1, index.clamp(min=0)[:, None]).squeeze(1)
+
+
+def known_mean(values: Tensor, known: Tensor) -> Tensor:
+    """The mean of values ``[B]`` over the known ones; 0, with a gradient of 0, without any."""
+    return (values * known).sum() / known.sum().clamp(min=1)
+
+
 def known_cross_entropy(logits: Tensor, target: Tensor, smoothing: float = 0.0) -> Tensor:
     """Cross-entropy averaged over the samples whose target is known.
 

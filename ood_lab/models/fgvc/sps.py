@@ -6,18 +6,16 @@ for Fine-grained Recognition, ICCV 2021.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Unpack
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet, fused_head
 from ood_lab.models.output import Output
-from ood_lab.models.training.classifier import Schedule
 
 _REPEATS = 3  # swaps of a branch in one step
 
@@ -105,27 +103,15 @@ class SPS(FGVCModule):
     """``CE(high) + sum over branches and swaps of CE(mid)``, weights 1.
 
     Args:
-        backbone: the network.
-        optimizer: see :class:`FGVCModule`.
-        schedule: of the learning rate.
-        trunk_lr: see :class:`FGVCModule`.
-        label_smoothing: see :class:`FGVCModule`.
         detach_epoch: the branches train the trunk from this epoch on, counted from 0; 60 of 160
             epochs in the released code.
+        **kwargs: see :class:`FGVCModule`.
     """
 
     backbone: SPSNet
 
-    def __init__(
-        self,
-        backbone: SPSNet,
-        optimizer: Callable[..., Optimizer],
-        trunk_lr: float | None = None,
-        label_smoothing: float = 0.0,
-        detach_epoch: int = 60,
-        **schedule: Unpack[Schedule],
-    ) -> None:
-        super().__init__(backbone, optimizer, trunk_lr, label_smoothing, **schedule)
+    def __init__(self, detach_epoch: int = 60, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.detach_epoch = detach_epoch
 
     def outputs(self, batch: dict[str, Any]) -> SPSOutput:

@@ -26,40 +26,14 @@ class YourFLOutput(NamedTuple):
     category: Tensor | None
 
 
-class LevelClassifiers(nn.Module):
-    """Linear heads on chunks of one embedding: finer chunks feed coarser heads, one way.
-
-    With the chunks ``x_1 .. x_L`` (x_1 the coarsest level's), level l reads
-    ``[x_l, sg(x_{l+1}), ..., sg(x_L)]``, sg = no gradient: fine features help to tell the coarse
-    labels apart, but coarse labels do not shape them.
-
-    Args:
-        level_sizes: number of labels at each level, coarse to fine.
-        chunk: size of a chunk.
-    """
-
-    def __init__(self, level_sizes: tuple[int, ...], chunk: int) -> None:
-        super().__init__()
-        self.chunk = chunk
-        depth = len(level_sizes)
-        self.heads = nn.ModuleList(
-            nn.Linear((depth - level) * chunk, size) for level, size in enumerate(level_sizes)
-        )
-
-    def forward(self, embedding: Tensor) -> list[Tensor]:
-        """Maps ``[B, L * chunk]`` to the logits ``[B, C_l]`` of every level, coarse to fine."""
-        chunks = embedding.split(self.chunk, dim=1)
-        return [
-            head(torch.cat([chunks[level], *(x.detach() for x in chunks[level + 1 :])], dim=1))
-            for level, head in enumerate(self.heads)
-        ]
-
-
 class YourFLNet(FGVCNet):
     """The max-pooled last map, embedded and cut into one chunk per level.
 
         v = ELU(BN(Linear(BN(GMP(map)))))   [B, width]
-        v = [x_1, ..., x_L]                 see :class:`LevelClassifiers`
+        v = [x_1, ..., x_L]                 x_1 is the coarsest level's
+
+    The head of level l reads ``[x_l, sg(x_{l+1}), ..., sg(x_L)]``, sg = no gradient: fine features
+    help to tell the coarse labels apart, but coarse labels do not shape them.
 
     ``features`` is x_L, the only input of the logits of the classes. The category has one more
     chunk and a head that reads nothing else.
@@ -81,11 +55,14 @@ class YourFLNet(FGVCNet):
         Hierarchy.of(space, self.method)  # its heads need no tree, but its labels must make one
         depth = len(space.level_sizes)
         chunks = depth + bool(space.categories)
-        size = width // chunks
+        self.chunk = size = width // chunks
         self.pool = nn.Sequential(nn.AdaptiveMaxPool2d(1), nn.Flatten())
         self.neck = elu_mlp(self.channels[-1], size * chunks)
-        self.levels = LevelClassifiers(space.level_sizes, size)
-        self.level_heads = tuple(f"levels.heads.{level}" for level in range(depth - 1))
+        self.heads = nn.ModuleList(
+            nn.Linear((depth - level) * size, labels)
+            for level, labels in enumerate(space.level_sizes)
+        )
+        self.level_heads = tuple(f"heads.{level}" for level in range(depth - 1))
         if space.categories:
             self.category = nn.Linear(size, space.categories)
             self.category_head = "category"
@@ -93,18 +70,25 @@ class YourFLNet(FGVCNet):
     @property
     def head(self) -> nn.Linear:  # type: ignore[override]  # an alias would double the state dict
         """The head of the finest level, ``[C, D]``."""
-        head = self.levels.heads[-1]
+        head = self.heads[-1]
         assert isinstance(head, nn.Linear)
         return head
 
     def train_outputs(self, image: Tensor) -> YourFLOutput:
         """All heads on ``image [B, 3, H, W]``."""
         embedding = self.neck(self.pool(self.maps(image)[-1]))
-        size = self.levels.chunk
-        used = size * len(self.labels.level_sizes)
+        used = self.chunk * len(self.heads)
         levels = self.levels(embedding[:, :used])
         category = self.category(embedding[:, used:]) if self.category_head else None
-        return YourFLOutput(levels[-1], embedding[:, used - size : used], levels, category)
+        return YourFLOutput(levels[-1], embedding[:, used - self.chunk : used], levels, category)
+
+    def levels(self, embedding: Tensor) -> list[Tensor]:
+        """Maps ``[B, L * chunk]`` to the logits ``[B, C_l]`` of every level, coarse to fine."""
+        chunks = embedding.split(self.chunk, dim=1)
+        return [
+            head(torch.cat([chunks[level], *(x.detach() for x in chunks[level + 1 :])], dim=1))
+            for level, head in enumerate(self.heads)
+        ]
 
 
 class YourFL(FGVCModule):

@@ -35,13 +35,12 @@ class Schedule(TypedDict, total=False):
 class Classifier(LightningModule):
     """Trains a backbone on ``label`` with cross-entropy, or another objective.
 
-    Logs ``train|val|test/loss`` and ``/acc`` (top-1 over all samples), reduced over all processes.
+    Logs ``train|val/loss`` and ``/acc`` (top-1 over all samples), reduced over all processes.
     A method with more heads, labels or losses overrides :meth:`outputs`, :meth:`losses` and
     :meth:`parameter_groups`; everything else stays.
 
     Checkpoints hold plain types only, so that they load with ``weights_only=True``, and carry the
-    backbone's ``data_config``. A subclass whose constructor takes objects (modules, partials)
-    names them in ``not_saved``.
+    backbone's ``data_config``.
 
     Args:
         backbone: the network.
@@ -61,8 +60,6 @@ class Classifier(LightningModule):
         UserError: the objective cannot train this network.
     """
 
-    not_saved: tuple[str, ...] = ("backbone", "optimizer", "scheduler", "loss")
-
     def __init__(
         self,
         backbone: Backbone,
@@ -74,7 +71,6 @@ class Classifier(LightningModule):
         loss: Objective | Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
-        self.save_hyperparameters(ignore=list(self.not_saved), logger=False)
         self.backbone = backbone
         self.optimizer_factory = optimizer
         self.scheduler_factory = scheduler
@@ -89,7 +85,6 @@ class Classifier(LightningModule):
         classes = backbone.num_classes
         self.train_acc = MulticlassAccuracy(classes, average="micro")
         self.val_acc = MulticlassAccuracy(classes, average="micro")
-        self.test_acc = MulticlassAccuracy(classes, average="micro")
 
     @property
     def objective(self) -> Objective | None:
@@ -175,10 +170,6 @@ class Classifier(LightningModule):
         shown = {key: rows[: max(n, 1)] for key, rows in batch.items()}
         # Lightning divides the sum of weights by the number of devices, without a remainder.
         self._step(shown, "val", self.val_acc, n * self.trainer.world_size)
-
-    def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Logs ``test/loss`` and ``test/acc``; under DDP exact numbers come from the bank."""
-        self._step(batch, "test", self.test_acc)
 
     def configure_optimizers(self) -> Any:
         """The optimiser, with its schedule if there is one."""

@@ -19,7 +19,6 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from ood_lab.common.english import counted
-from ood_lab.common.files import share
 from ood_lab.common.progress import Pace, duration
 from ood_lab.models.training.classifier import Classifier
 
@@ -300,7 +299,6 @@ class WholeCheckpointIO(TorchCheckpointIO):
         except OSError:
             part.unlink(missing_ok=True)
             raise
-        share(part)
         os.replace(part, target)
         _sync(target.parent)
 

@@ -31,6 +31,7 @@ PROGRESS = "ood_lab.common.progress"
 INTERRUPTED = 130
 #: The same for SIGTERM.
 TERMINATED = 143
+INTERRUPTION = "interrupted: the same command resumes this run"
 ENDED = "ended by SIGTERM: the same command resumes this run"
 #: Warnings of Lightning.
 _IGNORED = (
@@ -118,7 +119,7 @@ def configure_logging() -> None:
             logging.getLogger(name).setLevel(logging.WARNING)
     # Said by this package, in words of its own.
     signals = logging.getLogger("lightning.pytorch.trainer.connectors.signal_connector")
-    signals.addFilter(_is_not_of_sigterm)
+    signals.addFilter(lambda record: "Received SIGTERM" not in record.getMessage())
     # Its errors are raised as well.
     logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)
     for message in _IGNORED:
@@ -126,10 +127,6 @@ def configure_logging() -> None:
     if "SLURM_JOB_ID" not in os.environ:  # the command exists, but was not requested
         warnings.filterwarnings("ignore", message="The `srun` command is available")
     os.environ.setdefault("WANDB_SILENT", "true")
-
-
-def _is_not_of_sigterm(record: logging.LogRecord) -> bool:
-    return "Received SIGTERM" not in record.getMessage()
 
 
 @contextmanager
@@ -176,19 +173,10 @@ def fail(error: UserError) -> NoReturn:
     raise SystemExit(1)
 
 
-def interrupted(what: str = "the same command resumes this run") -> NoReturn:
-    """Says what becomes of a command that the user has stopped, and exits with status 130."""
-    _stopped(f"interrupted: {what}", INTERRUPTED)
-
-
-def terminated() -> NoReturn:
-    """Explains how to resume a command that SIGTERM has stopped, and exits with status 143."""
-    _stopped(ENDED, TERMINATED)
-
-
-def _stopped(said: str, status: int) -> NoReturn:
+def stop(message: str, status: int) -> NoReturn:
+    """Says what becomes of a command that was stopped, and exits with a status."""
     if int(os.environ.get("LOCAL_RANK", 0)) == 0:  # what stops a job stops all its processes
-        print_line(said, Console(stderr=True))
+        print_line(message, Console(stderr=True))
     raise SystemExit(status)
 
 

@@ -27,12 +27,15 @@ from ood_lab.run.commandline.printed_commands import shell_word
 from ood_lab.run.commandline.process_start import quick_exit
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.commandline.terminal_output import (
+    ENDED,
+    INTERRUPTED,
+    INTERRUPTION,
+    TERMINATED,
     Terminated,
     configure_logging,
     fail,
-    interrupted,
     one_line,
-    terminated,
+    stop,
 )
 from ood_lab.run.job.preflight import validate, validate_stages
 from ood_lab.run.job.preparation import folder_of
@@ -89,9 +92,9 @@ def run_line(script: str, line: Sequence[str], main: Callable[..., Any] | None =
     except UserError as error:
         fail(error)
     except KeyboardInterrupt:
-        interrupted()
+        stop(INTERRUPTION, INTERRUPTED)
     except Terminated:
-        terminated()
+        stop(ENDED, TERMINATED)
 
 
 def _run(main: Callable[..., Any], script: str, line: Sequence[str], arguments: Namespace) -> int:

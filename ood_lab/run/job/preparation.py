@@ -146,12 +146,9 @@ def _of_any_seed(cfg: DictConfig, settings: dict[str, Any]) -> dict[str, Any]:
 def _check_name(name: str) -> None:
     """Raises :class:`UserError` for a name that would lead outside the folder of all runs."""
     path = Path(name)
-    if not path.parts or path.is_absolute() or ".." in path.parts:
-        raise UserError(f"name='{name}' is not a directory below paths.outputs: give a plain name")
-    if not name.isprintable():
-        raise UserError(
-            f"name={name!r} contains characters that cannot be printed: give a plain name"
-        )
+    inside = path.parts and not path.is_absolute() and ".." not in path.parts
+    if not (inside and name.isprintable()):
+        raise UserError(f"name={name!r} is not a directory below paths.outputs: give a plain name")
 
 
 def recipe_of(cfg: DictConfig, overrides: Sequence[str]) -> str | None:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.file_records import recorded
 from ood_lab.common.files import try_lock
 from ood_lab.common.installed_packages import package_versions
@@ -44,16 +44,15 @@ class RunFolder:
             UserError: another process is running this very configuration, or the folder cannot
                 be written.
         """
-        try:
+        if only_read and not os.access(self.path, os.W_OK):
+            return
+        with reported_as(
+            f"cannot write the run folder {self.path} ({{reason}}): set paths.outputs=DIR to a "
+            "place you may write",
+            OSError,
+        ):
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = (self.path / ".lock").open("w")
-        except OSError as error:
-            if only_read:
-                return
-            raise UserError(
-                f"cannot write the run folder {self.path}: {error.strerror}. "
-                "Set paths.outputs=DIR to a place you may write."
-            ) from error
         if not try_lock(self._lock):
             raise UserError(
                 f"another process is running this configuration in {self.path}; "
@@ -69,10 +68,7 @@ class RunFolder:
     def empty(self) -> None:
         """Removes what is in the folder."""
         for entry in self._entries():
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
+            remove(entry)
 
     def set_aside(self, reason: str) -> Path:
         """Moves what is in the folder to ``<its name>.replaced-<time>``, where it counts as no run.
@@ -98,6 +94,14 @@ class RunFolder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def remove(path: Path) -> None:
+    """Removes a file, a folder with all that it holds, or a link."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def environment() -> dict[str, Any]:

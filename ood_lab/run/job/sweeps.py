@@ -20,7 +20,14 @@ from ood_lab.common.line_files import append_lines, create_with
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.verdict import Verdict
 from ood_lab.run.commandline.composition import composed, jobs_of
-from ood_lab.run.commandline.terminal_output import JobRow, fail, interrupted, one_line, print_jobs
+from ood_lab.run.commandline.terminal_output import (
+    INTERRUPTED,
+    JobRow,
+    fail,
+    one_line,
+    print_jobs,
+    stop,
+)
 from ood_lab.run.job.preparation import prepare
 from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.results import RESULTS, of_kind, whole
@@ -50,7 +57,7 @@ def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) ->
         reasons = _reasons(error, len(lines))
     except KeyboardInterrupt:
         if going := _going_on():
-            interrupted(going)
+            stop(f"interrupted: {going}", INTERRUPTED)
         raise
     jobs = [swept_job(script, o, reason, began) for o, reason in zip(lines, reasons, strict=True)]
     failed = [job for job in jobs if job.problems]

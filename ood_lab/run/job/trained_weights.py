@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import reported_as
 from ood_lab.common.file_records import damaged, recorded
 from ood_lab.common.files import lock, read_json, write_text
 from ood_lab.run.building import checkpoints
+from ood_lab.run.job.run_directory import remove
 from ood_lab.run.job.run_identity import telling
 
 if TYPE_CHECKING:
@@ -70,14 +71,13 @@ class TrainedWeights:
         Raises:
             UserError: the folder cannot be written.
         """
-        try:
+        with reported_as(
+            f"cannot write the weights to {self.path} ({{reason}}): set paths.weights=DIR to a "
+            "place you may write",
+            OSError,
+        ):
             self.path.mkdir(parents=True, exist_ok=True)
             file = (self.path / ".lock").open("w")
-        except OSError as error:
-            raise UserError(
-                f"cannot write the weights to {self.path}: {error.strerror}. "
-                "Set paths.weights=DIR to a place you may write."
-            ) from error
         with file:
             lock(file, f"another process trains the same weights in {self.path}: waiting")
             yield
@@ -96,7 +96,7 @@ class TrainedWeights:
             self._empty()
         here, there = checkpoints.folder(run), checkpoints.folder(self.path)
         there.mkdir(exist_ok=True)
-        _remove(here)
+        remove(here)
         here.symlink_to(os.path.relpath(there.absolute(), run.absolute()))
 
     def finish(self, cfg: DictConfig, facts: Mapping[str, Any]) -> None:
@@ -108,14 +108,14 @@ class TrainedWeights:
     def give_to(self, run: Path) -> None:
         """Puts the checkpoints in a run folder, which is then complete if only it is moved."""
         here, made = checkpoints.folder(run), run / ".checkpoints"
-        _remove(made)
+        remove(made)
         shutil.copytree(checkpoints.folder(self.path), made, copy_function=_linked)
-        _remove(here)
+        remove(here)
         os.replace(made, here)
 
     def _empty(self) -> None:
         (self.path / RECORD).unlink(missing_ok=True)
-        _remove(checkpoints.folder(self.path))
+        remove(checkpoints.folder(self.path))
 
 
 def _linked(source: str, target: str) -> None:
@@ -124,10 +124,3 @@ def _linked(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
-
-
-def _remove(path: Path) -> None:
-    if path.is_symlink():
-        path.unlink()
-    elif path.exists():
-        shutil.rmtree(path)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from ood_lab.clip import ClipModel
     from ood_lab.data.datamodules.base import OODDataModule
+    from ood_lab.data.dataset import ImageDataset
     from ood_lab.detectors import Detector
     from ood_lab.evaluation.detector_tuning import Tuning
     from ood_lab.lvlm.annotations import Annotations
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from ood_lab.lvlm.image_text.base import ImageTextModel
     from ood_lab.models import Backbone, OwnTraining, TrainingLog
     from ood_lab.report.rendering.blocks import Block
-    from ood_lab.schema.run_record import Finding
 
 log = logging.getLogger(__name__)
 Built = TypeVar("Built")
@@ -176,12 +176,12 @@ class Workspace:
     @made_of("model", "ckpt", "loss")
     def model(self) -> dict[str, Any]:
         """The resolved ``model`` node."""
-        return dict(self.settings["model"])
+        return self.settings["model"]
 
     @made_of("metrics")
     def metrics(self) -> dict[str, Any]:
         """``fpr95_positive``, ``n_bootstrap`` and ``min_count``."""
-        return dict(self.settings["metrics"])
+        return self.settings["metrics"]
 
     @property
     def resampling(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class Workspace:
     @made_of("report_by")
     def report_by(self) -> dict[str, Any]:
         """The resolved ``report_by`` node."""
-        return dict(self.settings["report_by"])
+        return self.settings["report_by"]
 
     @cached_property
     def trains(self) -> bool:
@@ -262,16 +262,12 @@ class Workspace:
             if data.report:
                 notes = [Text(f"· {note}", "note") for note in data.report.notes]
                 print_whole([text_table("Data", data.report.rows), *notes])
-                self.note_findings(data.report.findings)
+                self.record.findings = list(data.report.findings)
+                for finding in data.report.findings:
+                    log.warning("data: %s", finding)
             data.save_splits(self.folder / "splits")
-            self._note_inputs({name: split.identity for name, split in data.splits.items()})
+            self._note_inputs(data.splits)
         return data
-
-    def note_findings(self, findings: Sequence[Finding]) -> None:
-        """Reports the findings of the data check, and stores them with the results."""
-        self.record.findings = list(findings)
-        for finding in findings:
-            log.warning("data: %s", finding)
 
     @made_of("model", "ckpt", "loss", "ensemble", "mc_dropout")
     def backbone(self) -> Backbone:
@@ -305,16 +301,17 @@ class Workspace:
         if self.data.held_out:
             _ = self.backbone
 
-    def load_backbone(self, classes: Sequence[str], fit: bool = True) -> Backbone:
+    def load_backbone(
+        self, classes: Sequence[str], fit: bool = True, cfg: DictConfig | None = None
+    ) -> Backbone:
         """The backbone with its weights; its head is for ``classes`` unless it keeps its own.
 
         A network without a head gets one that is fitted on ID train, unless ``fit`` is False.
+        ``cfg`` is the configuration of another network; None = that of the job.
         """
-        return self._load_backbone(self.cfg, classes, fit)
-
-    def _load_backbone(self, cfg: DictConfig, classes: Sequence[str], fit: bool = True) -> Backbone:
         from ood_lab.run.building.networks import load_backbone
 
+        cfg = self.cfg if cfg is None else cfg
         backbone = load_backbone(cfg, classes, lambda: self.data)
         if tiles := cfg.model.get("tiles"):
             from ood_lab.models.image_tiles import use_tiles
@@ -366,7 +363,7 @@ class Workspace:
         cfg = self.cfg.copy()
         with open_dict(cfg):
             cfg.model, cfg.ckpt, cfg.loss = model, ckpt, loss
-        return self._load_backbone(cfg, self.data.classes)
+        return self.load_backbone(self.data.classes, cfg=cfg)
 
     def other_networks(self) -> list[tuple[str | None, Callable[[], Backbone]]]:
         """What loads the other networks of an ensemble: runs by number, or samples by dropout.
@@ -568,12 +565,11 @@ class Workspace:
             )
 
             check_machine(settings["trainer"])
-            if self.trains:
-                check_length(settings["trainer"])
             check_processes(trainer := dry_trainer(self.cfg))
             if self.trains:
                 from ood_lab.run.building.networks import check_loss
 
+                check_length(settings["trainer"])
                 check_batch_size(settings["data"], trainer)
                 check_loss(self.cfg)
         if "detectors" in self.uses:
@@ -702,7 +698,8 @@ class Workspace:
             pages = sorted(self.folder.glob("*.html"))
             log.info("Results: %s", pages[0] if pages else self.folder)
 
-    def _note_inputs(self, identities: Mapping[str, str]) -> None:
+    def _note_inputs(self, splits: Mapping[str, ImageDataset]) -> None:
+        identities = {name: split.identity for name, split in splits.items()}
         input_files.note(self.folder, self.settings, self.code, identities)
 
 

@@ -16,6 +16,7 @@ from tree_toys import (
     wave,
 )
 
+from ood_lab.common.arguments import check_values
 from ood_lab.common.errors import UserError
 from ood_lab.models.fgvc.hrn import HRN, HRNNet, HRNOutput, shown_leaves
 
@@ -94,8 +95,8 @@ def test_ceil_of_the_proportion_of_each_class_stays_known():
     assert torch.equal(shown, shown_leaves(labels, 0.1, seed=3))
     assert not torch.equal(shown, shown_leaves(labels, 0.1, seed=4))
     assert shown_leaves(labels, 1.0, 0).tolist() == (labels >= 0).tolist()
-    with pytest.raises(UserError, match=r"leaf_proportion=1.5 must be in \[0, 1\]"):
-        module(HRN, toy_net(), leaf_proportion=1.5)
+    with pytest.raises(UserError, match=r"model\.classifier\.leaf_proportion=1\.5: give .* 1"):
+        check_values(HRN, {"leaf_proportion": 1.5}, "model.classifier")
 
 
 class Images(torch.utils.data.Dataset):

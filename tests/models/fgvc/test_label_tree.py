@@ -129,20 +129,6 @@ def test_half_precision_is_left_at_once():
     assert math.isclose(float(got), float(expected), abs_tol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "parents", "message"),
-    [
-        ((2, 3), (), "2 levels .* has 0 lists"),
-        ((2, 3), ((0, 1),), "level 1 .* 3 labels and 2 parents"),
-        ((2, 3), ((0, 1, 2),), "label 2 of level 1 has parent 2, but level 0 has .* 0 to 1"),
-        ((), (), "0 levels"),
-    ],
-)
-def test_what_is_no_forest_is_refused(sizes, parents, message):
-    with pytest.raises(UserError, match=message):
-        Hierarchy(sizes, parents)
-
-
 def test_the_finest_level_must_be_the_classes():
     space = LabelSpace.of(7, TOY)
     with pytest.raises(UserError, match=r"HRN: the finest level .* 5 labels and the data 7"):

@@ -64,7 +64,7 @@ def test_middle_branch():
 
 def module(**settings):
     net = tiny(SPSNet, size=64, **settings)
-    return SPS(net, functools.partial(torch.optim.SGD, lr=0.1), detach_epoch=60)
+    return SPS(backbone=net, optimizer=functools.partial(torch.optim.SGD, lr=0.1))
 
 
 @pytest.mark.parametrize(("epoch", "reached"), [(0, False), (59, False), (60, True)])

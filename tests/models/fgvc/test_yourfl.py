@@ -16,7 +16,7 @@ def close(got, expected, atol=1e-5):
 def bird_net() -> YourFLNet:
     net = build(YourFLNet, BIRDS, 200)
     shapes = [(13, 600, 1.1), (38, 400, 1.3), (200, 200, 1.7)]
-    for head, (labels, width, a) in zip(net.levels.heads, shapes, strict=True):
+    for head, (labels, width, a) in zip(net.heads, shapes, strict=True):
         head.weight.data = wave(labels, width, a=a, scale=0.1)
         head.bias.data.zero_()
     return net
@@ -60,7 +60,7 @@ def test_features_are_the_finest_chunk_and_the_category_has_its_own():
     assert v.shape == (2, 99)  # three chunks of 33
     close(features, v[:, 33:66])
     close(logits, net.head(features))
-    close(seen["levels.heads.0"], net.levels.heads[0](v[:, :66]))
+    close(seen["heads.0"], net.heads[0](v[:, :66]))
     close(seen["category"], net.category(v[:, 66:]))
     grad = torch.autograd.grad(out.category.sum(), net.neck[1].weight, retain_graph=True)[0]
     assert [bool(part.any()) for part in grad.split(33)] == [False, False, True]

@@ -78,8 +78,6 @@ def test_training_learns_and_logs(tmp_path):
         logits = model(Blobs().images).logits
     expected = -logits.log_softmax(1)[torch.arange(16), Blobs().labels].mean()
     assert math.isclose(float(logged["val/loss"]), float(expected), rel_tol=1e-5)
-    tested = fit.test(model, val, verbose=False)[0]
-    assert math.isclose(tested["test/loss"], float(expected), rel_tol=1e-5)
 
 
 def test_label_smoothing_is_for_training_only():
@@ -147,11 +145,6 @@ def test_checkpoints_are_plain_and_carry_the_transform(tmp_path):
     fit = trainer(tmp_path, checkpoint(tmp_path))
     fit.fit(model, *loaders())
     content = torch.load(tmp_path / "last.ckpt", weights_only=True)
-    assert content["hyper_parameters"] == {
-        "label_smoothing": 0.1,
-        "scheduler_interval": "epoch",
-        "channels_last": False,
-    }
     assert content["data_config"]["input_size"] == (3, 4, 4)
 
     fresh = Net()
@@ -225,8 +218,6 @@ def test_a_diverging_training_stops_with_step_and_rate(tmp_path):
 class TwoTerms(Classifier):
     """A method with a second loss and two learning rates."""
 
-    not_saved = (*Classifier.not_saved, "extra")
-
     def __init__(self, *args, extra, weight=0.5, **options):
         super().__init__(*args, **options)
         self.extra, self.weight = extra, weight
@@ -248,9 +239,6 @@ def test_methods_override_losses_and_groups(tmp_path):
     logged = fit.callback_metrics
     torch.testing.assert_close(logged["val/loss"], logged["val/loss_ce"] + logged["val/loss_norm"])
     assert [g["lr"] for g in fit.optimizers[0].param_groups] == [0.1, 0.05]
-    saved = torch.load(tmp_path / "last.ckpt", weights_only=True)["hyper_parameters"]
-    assert saved["weight"] == 0.5
-    assert "extra" not in saved
 
 
 def test_channels_last_trains_the_same_network(tmp_path):

@@ -8,13 +8,17 @@ from ood_lab.lvlm.answers.judgements import UNSURE
 from ood_lab.lvlm.questions.question_files import (
     YES_NO,
     Question,
-    entry,
     existing,
     image_in,
     read_json_list,
     yes_or_no,
 )
 
+#: Entries of a record; that of ``filename`` may be missing.
+_KEYS = (
+    *("category", "subcategory", "set_id", "figure_id"),
+    *("question_id", "visual_input", "question", "gt_answer"),
+)
 #: ``visual_input`` of a figure that was altered.
 _ALTERED = "2"
 
@@ -50,13 +54,12 @@ class HallusionFiles:
         """See the class."""
         file, images = existing(self.path), existing(self.images)
         results = []
-        for number, row in enumerate(read_json_list(file), 1):
+        for number, row in enumerate(read_json_list(file, _KEYS), 1):
             name = row.get("filename")
             if not name and not self.blind:
                 continue
-            keys = ("category", "subcategory", "set_id", "figure_id", "question_id", "visual_input")
-            category, kind, place, figure, asked, shown = (
-                str(entry(row, key, file, number)) for key in keys
+            category, kind, place, figure, asked, shown, text, answer = (
+                str(row[key]) for key in _KEYS
             )
             whole, unseen = f"{category}/{kind}/{place}", category == "VS" and figure == "0"
             series = f"{whole}/{asked}"
@@ -65,10 +68,8 @@ class HallusionFiles:
                     question_id=f"{whole}/{figure}/{asked}",
                     task=YES_NO,
                     image=image_in(images, str(name), file) if name else None,
-                    text=str(entry(row, "question", file, number)),
-                    answer=yes_or_no(
-                        entry(row, "gt_answer", file, number), f"{file}, record {number}"
-                    ),
+                    text=text,
+                    answer=yes_or_no(answer, f"{file}, record {number}"),
                     parser="default",
                     pair_id=whole,
                     meta={

@@ -11,7 +11,6 @@ from ood_lab.lvlm.questions.question_files import (
     RESAMPLED,
     YES_NO,
     Question,
-    entry,
     existing,
     image_in,
     read_json_list,
@@ -62,14 +61,15 @@ def pope_records(file: Path) -> list[PopeRecord]:
     Raises:
         UserError: it is missing, is no such file, or an entry is missing.
     """
+    rows = read_json_list(file, ("question_id", "image", "text", "label"))
     return [
         PopeRecord(
-            str(entry(row, "question_id", file, number)),
-            str(entry(row, "image", file, number)),
-            str(entry(row, "text", file, number)),
-            yes_or_no(entry(row, "label", file, number), f"{file}, record {number}"),
+            str(row["question_id"]),
+            str(row["image"]),
+            str(row["text"]),
+            yes_or_no(row["label"], f"{file}, record {number}"),
         )
-        for number, row in enumerate(read_json_list(file), 1)
+        for number, row in enumerate(rows, 1)
     ]
 
 

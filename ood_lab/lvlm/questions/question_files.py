@@ -343,11 +343,15 @@ def existing(path: str | Path) -> Path:
     return results.absolute()
 
 
-def read_json_list(file: Path) -> list[dict[str, Any]]:
+def read_json_list(file: Path, keys: Sequence[str] = ()) -> list[dict[str, Any]]:
     """A JSON list of records, or one record a line.
 
+    Args:
+        file: to be read.
+        keys: of every record; there may be others.
+
     Raises:
-        UserError: it is neither.
+        UserError: it is neither, or a record lacks a key; names file and record.
     """
     text = existing(file).read_text(encoding="utf-8")
     try:
@@ -359,18 +363,11 @@ def read_json_list(file: Path) -> list[dict[str, Any]]:
         raise UserError(f"{file} is neither a JSON list nor one record a line: {error}") from error
     if not rows or not all(isinstance(row, dict) for row in rows):
         raise UserError(f"{file} has no records")
+    for number, row in enumerate(rows, 1):
+        if lost := [key for key in keys if key not in row]:
+            there = ", ".join(row)
+            raise UserError(f"{file}, record {number}: there is no '{lost[0]}'; it has {there}")
     return rows
-
-
-def entry(row: dict[str, Any], key: str, file: Path, number: int) -> Any:
-    """An entry of a record.
-
-    Raises:
-        UserError: it has none; names file and record.
-    """
-    if key not in row:
-        raise UserError(f"{file}, record {number}: there is no '{key}'; it has {', '.join(row)}")
-    return row[key]
 
 
 def image_in(folder: Path, name: str, file: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from ood_lab.lvlm.questions.question_files import (
     RELATION,
     STATE,
     Question,
-    entry,
     existing,
     image_in,
     read_json_list,
@@ -84,50 +83,43 @@ class AmberFiles:
         """
         place, images = existing(self.path), existing(self.images)
         truths, queries = place / "annotations.json", place / "query" / f"{self.query}.json"
-        known = {
-            int(entry(row, "id", truths, number)): row
-            for number, row in enumerate(read_json_list(truths), 1)
-        }
+        rows = read_json_list(truths, ("id", "type", "truth"))
+        known = {int(row["id"]): row for row in rows}
         results = []
-        for number, row in enumerate(read_json_list(queries), 1):
-            name = int(entry(row, "id", queries, number))
+        for number, row in enumerate(read_json_list(queries, ("id", "image", "query")), 1):
+            name = int(row["id"])
             if name not in known:
                 raise UserError(f"{queries}, record {number}: {truths} has no id {name}")
-            task = _task(known[name], truths, name)
-            image = str(entry(row, "image", queries, number))
-            about: dict[str, Any] = {
-                "question_id": str(name),
-                "image": image_in(images, image, queries),
-                "text": str(entry(row, "query", queries, number)),
-                "pair_id": image,
-            }
-            if task == GENERATIVE:
-                results.append(_caption(about, known[name], truths))
-            else:
-                truth = yes_or_no(
-                    entry(known[name], "truth", truths, name), f"{truths}, record {name}"
-                )
-                meta = {"split": _ONLY}
-                results.append(Question(**about, task=task, answer=truth, parser=parser, meta=meta))
+            question = Question(
+                question_id=str(name),
+                task="",
+                image=image_in(images, str(row["image"]), queries),
+                text=str(row["query"]),
+                answer="",
+                parser=parser,
+                pair_id=str(row["image"]),
+                meta={"split": _ONLY},
+            )
+            results.append(_with_truth(question, known[name], f"{truths}, id {name}"))
         return results
 
 
-def _task(about: dict[str, Any], file: Path, name: int) -> str:
-    kind = str(entry(about, "type", file, name))
-    if kind not in TYPES:
-        raise UserError(f"{file}, id {name}: '{kind}' is none of AMBER's types: {', '.join(TYPES)}")
-    return TYPES[kind]
-
-
-def _caption(question: dict[str, Any], about: dict[str, Any], file: Path) -> Question:
-    words = {key: entry(about, key, file, question["question_id"]) for key in ("truth", "hallu")}
+def _with_truth(question: Question, about: dict[str, Any], where: str) -> Question:
+    """The question with its kind and its right answer; ``where`` is the place of the truth."""
+    if about["type"] not in TYPES:
+        kinds = ", ".join(TYPES)
+        raise UserError(f"{where}: '{about['type']}' is none of AMBER's types: {kinds}")
+    task = TYPES[about["type"]]
+    if task != GENERATIVE:
+        return replace(question, task=task, answer=yes_or_no(about["truth"], where))
+    words = {key: about.get(key) for key in ("truth", "hallu")}
     if wrong := [key for key, value in words.items() if not isinstance(value, list)]:
-        raise UserError(f"{file}, id {question['question_id']}: '{wrong[0]}' is no list of objects")
-    return Question(
-        **question,
-        task=GENERATIVE,
-        answer=true_caption(words["truth"]),
+        raise UserError(f"{where}: '{wrong[0]}' is no list of objects")
+    return replace(
+        question,
+        task=task,
+        answer=true_caption(about["truth"]),
         parser="caption",
-        meta={"split": _ONLY, **words},
+        meta={**question.meta, **words},
         reply="text",
     )

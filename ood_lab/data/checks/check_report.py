@@ -212,13 +212,10 @@ def id_size(splits: Splits, checked: Sequence[SetSummary]) -> ImageSize:
         splits: the sets.
         checked: what the check says of them.
     """
-    id_sets = [s for s in checked if s.name in ID_SPLITS and s.median_size is not None]
-    if id_sets:
-        sizes = {size for s in id_sets for size in (s.median_size, s.common_size)}
-        median = id_sets[0].median_size
-        assert median is not None
-        width, height = median
-        return ImageSize(width, height, shared=len(sizes) == 1)
+    id_sets = [s for s in checked if s.name in ID_SPLITS]
+    if sizes := [(s.median_size, s.common_size) for s in id_sets if s.median_size]:
+        (width, height), _ = sizes[0]
+        return ImageSize(width, height, shared=len({size for of in sizes for size in of}) == 1)
     train = splits["train"]
     rows = np.unique(np.linspace(0, len(train) - 1, SIZE_SAMPLE).astype(int))
     looked_at = sorted((train.load_image(int(row)).size for row in rows), key=np.prod)

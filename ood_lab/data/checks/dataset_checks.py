@@ -22,7 +22,6 @@ from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.image_files import (
     DECODING,
     FileDataset,
-    decoding_of,
     load_rgb,
     pixel_values,
     reason,
@@ -81,13 +80,11 @@ def check_data(
         UserError: unreadable files or shared content, where that stops; a set without a readable
             file.
     """
-    files = _files(splits)
+    sets = {name: data for name, data in splits.items() if isinstance(data, FileDataset)}
+    files = _files(sets)
     full = mode == "full" or (mode == "auto" and len(files) <= FULL_UP_TO)
-    stores = {name: d.store for name, d in splits.items() if isinstance(d, FileDataset)}
-    decoding = next(
-        (decoding_of(d) for d in splits.values() if isinstance(d, FileDataset)), DECODING
-    )
-    facts, notes = _look_at(files, stores, decoding, mode, full, cache_dir, seed)
+    decoding = next((data.decoding for data in sets.values()), DECODING)
+    facts, notes = _look_at(files, sets, decoding, mode, full, cache_dir, seed)
     broken = _broken(facts)
     if broken and on_broken == "stop":
         raise _unreadable(facts)
@@ -95,7 +92,7 @@ def check_data(
         (name for name, rows in broken.items() if len(rows) == len(splits[name])), None
     ):
         raise _unreadable(facts[facts["split"] == lost], f" of {lost}", "without them it is empty")
-    hashed = _hashed(facts, splits, full) if mode != "off" else {}
+    hashed = _hashed(facts, sets, full) if mode != "off" else {}
     overlaps = _overlaps(hashed)
     if overlaps and on_duplicates == "stop":
         raise UserError(
@@ -111,7 +108,7 @@ def check_data(
             *_empty_classes(splits),
             *_tiny(readable),
             *_reduced(readable, decoding),
-            *(nearly_black(splits, readable) if mode != "off" else ()),
+            *(nearly_black(sets, readable) if mode != "off" else ()),
             *shortcuts(
                 readable[readable["split"].isin([*ID_SPLITS, *(splits if ood is None else ood)])]
             ),
@@ -122,20 +119,30 @@ def check_data(
     )
 
 
-def _files(splits: Splits) -> pd.DataFrame:
+def _files(sets: Mapping[str, FileDataset]) -> pd.DataFrame:
     """``split, row, path`` of every image that is in a file."""
     parts = [
         pd.DataFrame({"split": name, "row": np.arange(len(data)), "path": data.paths})
-        for name, data in splits.items()
-        if isinstance(data, FileDataset)
+        for name, data in sets.items()
     ]
     empty = pd.DataFrame({"split": [], "row": [], "path": []}, dtype=object)
     return pd.concat(parts, ignore_index=True) if parts else empty
 
 
+#: Of a file that nobody has looked at.
+_UNSEEN: Facts = {
+    "format": "",
+    "width": 0,
+    "height": 0,
+    "grey": np.nan,
+    "quality": np.nan,
+    "error": "",
+}
+
+
 def _look_at(
     files: pd.DataFrame,
-    stores: Mapping[str, Store],
+    sets: Mapping[str, FileDataset],
     decoding: Decoding,
     mode: Mode,
     full: bool,
@@ -144,9 +151,8 @@ def _look_at(
 ) -> tuple[pd.DataFrame, list[str]]:
     """Adds ``bytes, format, width, height, quality, grey, error``, and says how they were found."""
     if mode == "off" or files.empty:
-        unknown = dict.fromkeys(("format", "error"), "") | dict.fromkeys(("width", "bytes"), 0)
         notes = [] if files.empty else ["files were not looked at (data.check=off)"]
-        return files.assign(**unknown, height=0, grey=np.nan, quality=np.nan), notes
+        return files.assign(bytes=0, **_UNSEEN), notes
     decoded = np.full(len(files), full)
     if mode == "auto" and not full:
         sample = stream(seed, "decoded files").choice(len(files), SAMPLE, replace=False)
@@ -154,8 +160,8 @@ def _look_at(
     parts = []
     for deep, kind in ((True, "checking images"), (False, "checking headers")):
         chosen = files[decoded == deep]
-        for store in dict.fromkeys(stores.values()):
-            part = chosen[[stores[name] is store for name in chosen["split"]]]
+        for store in dict.fromkeys(data.store for data in sets.values()):
+            part = chosen[[sets[name].store is store for name in chosen["split"]]]
             if part.empty:
                 continue
             look = partial(_look, deep=deep, store=store, decoding=decoding)
@@ -163,12 +169,11 @@ def _look_at(
             memory_name = kind if decoding == DECODING else f"{kind} {_words(decoding)}"
             seen = file_facts(part["path"], look, memory_name, cache_dir, store)
             parts.append(part.assign(**seen.drop(columns="path").set_index(part.index)))
-    some = (
+    notes = [
         f"{int(decoded.sum()):,} of {len(files):,} files were decoded, the rest only opened; "
         "copies within a set were not looked for"
-    )
-    notes = [] if full else [some]
-    return pd.concat(parts).sort_index(), notes
+    ]
+    return pd.concat(parts).sort_index(), [] if full else notes
 
 
 def _words(decoding: Decoding) -> str:
@@ -178,8 +183,7 @@ def _words(decoding: Decoding) -> str:
 
 
 def _look(path: str, deep: bool, store: Store, decoding: Decoding) -> Facts:
-    facts: Facts = {"format": "", "width": 0, "height": 0, "grey": np.nan, "error": ""}
-    facts["quality"] = np.nan
+    facts = dict(_UNSEEN)
     try:
         register_formats()
         with store.open(path) as image:
@@ -214,7 +218,7 @@ def _is_grey(image: Image.Image) -> bool:
 
 def _broken(facts: pd.DataFrame) -> dict[str, list[int]]:
     bad = facts[facts["error"] != ""]
-    return {str(name): list(map(int, part["row"])) for name, part in bad.groupby("split")}
+    return {str(name): part["row"].tolist() for name, part in bad.groupby("split")}
 
 
 def _readable(facts: pd.DataFrame) -> pd.DataFrame:
@@ -232,7 +236,9 @@ def _unreadable(
     )
 
 
-def _hashed(facts: pd.DataFrame, splits: Splits, within: bool) -> dict[str, pd.DataFrame]:
+def _hashed(
+    facts: pd.DataFrame, sets: Mapping[str, FileDataset], within: bool
+) -> dict[str, pd.DataFrame]:
     """By set, the files whose size one of another set shares, with their ``sha256``.
 
     ``within`` a set, too: in a large one nearly every size comes twice, and all of it is read.
@@ -242,9 +248,7 @@ def _hashed(facts: pd.DataFrame, splits: Splits, within: bool) -> dict[str, pd.D
     alike = facts[shared & (facts["bytes"] > 0)]
     hashed = {}
     for name, part in alike.groupby("split", sort=False):
-        data = splits[str(name)]
-        assert isinstance(data, FileDataset)
-        part = part.assign(sha256=data.content_hashes(part["row"].tolist()))
+        part = part.assign(sha256=sets[str(name)].content_hashes(part["row"].tolist()))
         hashed[str(name)] = part[part["sha256"] != ""]
     return {name: part for name, part in hashed.items() if len(part)}
 
@@ -283,24 +287,22 @@ def _copies(by_set: Tables, splits: Splits) -> Iterable[Finding]:
 
 def _summary(name: str, data: ImageDataset, facts: pd.DataFrame) -> SetSummary:
     counts = count_by_class(data)
-    labelled = counts is not None and counts.sum() > 0
+    per_class = size = sides = common = None
+    if counts is not None and counts.any():
+        per_class = int(counts.min()), int(counts.max())
     seen = _readable(facts)
-    if seen.empty:
-        size = sides = common = None
-    else:
+    if len(seen):
         middle = seen.iloc[(seen["width"] * seen["height"]).argsort().iloc[len(seen) // 2]]
         size = int(middle["width"]), int(middle["height"])
         edges = seen[["width", "height"]]
         common = size if (edges == edges.iloc[0]).all(axis=None) else None
         sides = int(edges.to_numpy().min()), int(edges.to_numpy().max())
-    grey = seen["grey"].mean() if len(seen) else np.nan
+    grey = seen["grey"].mean()
     return SetSummary(
         name=name,
         images=len(data),
-        classes=int((counts > 0).sum()) if counts is not None else 0,
-        per_class=(int(counts.min()), int(counts.max()))
-        if counts is not None and labelled
-        else None,
+        classes=0 if counts is None else int((counts > 0).sum()),
+        per_class=per_class,
         median_size=size,
         common_size=common,
         sides=sides,
@@ -353,16 +355,15 @@ DARK_SAMPLE = 16
 DARK = 16 / 255
 
 
-def nearly_black(splits: Splits, readable: pd.DataFrame) -> Iterable[Finding]:
+def nearly_black(sets: Mapping[str, FileDataset], readable: pd.DataFrame) -> Iterable[Finding]:
     """Names the sets that are nearly black, and those whose deep pixels are clipped.
 
     Args:
-        splits: the sets; those without files are skipped.
+        sets: those of files.
         readable: ``split, row`` of the images that can be read.
     """
     for name, part in readable.groupby("split", sort=False):
-        data = splits[str(name)]
-        assert isinstance(data, FileDataset)
+        data = sets[str(name)]
         chosen = np.unique(np.linspace(0, len(part) - 1, DARK_SAMPLE).astype(int))
         paths = part["path"].iloc[chosen].tolist()
         values = pixel_values(paths, data.store, data.decoding, data.cache_dir)

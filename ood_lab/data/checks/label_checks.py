@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import grouped
 from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, ImageDataset, Splits, targets
 from ood_lab.data.sources.label_names import label_columns
 from ood_lab.data.sources.table_columns import CLASS_NAMES
@@ -22,10 +22,7 @@ def check_classes(classes: Sequence[str], source: str) -> None:
 
     Single letters may: they are classes of their own in sets of handwriting.
     """
-    alike: defaultdict[str, list[str]] = defaultdict(list)
-    for name in classes:
-        alike[name.casefold()].append(name)
-    for names in alike.values():
+    for names in grouped((name.casefold(), name) for name in classes).values():
         if len(names) > 1 and len(names[0]) > 1:
             raise UserError(
                 f"{source} has the classes {' and '.join(map(repr, names))}, which differ only in "
@@ -132,8 +129,7 @@ def class_table(splits: Splits) -> pd.DataFrame:
     classes = splits["train"].classes
     table = pd.DataFrame({"label": range(len(classes)), "class": classes})
     for name in (n for n in ID_SPLITS if n in splits):
-        counts = count_by_class(splits[name])
-        table[name] = np.zeros(len(classes), int) if counts is None else counts
+        table[name] = count_by_class(splits[name])
     return table
 
 
@@ -152,7 +148,7 @@ def count_table(splits: Splits) -> pd.DataFrame:
         for dataset, images in splits.items()
         for counts in _counts(images, labels)
     ]
-    return pd.concat(parts, ignore_index=True)[COUNTS] if parts else pd.DataFrame(columns=COUNTS)
+    return pd.concat(parts, ignore_index=True)[COUNTS]
 
 
 def _counts(images: ImageDataset, labels: Sequence[str]) -> Iterator[pd.DataFrame]:

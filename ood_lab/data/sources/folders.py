@@ -12,6 +12,8 @@ from pathlib import Path, PurePath
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath
+from ood_lab.common.hints import missing_path
 from ood_lab.common.unicode_names import composed
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.image_formats import (
@@ -25,6 +27,18 @@ from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
 
 #: What an unlabelled image carries before labels become numbers.
 NO_LABEL = str(UNKNOWN)
+
+
+def existing_folder(folder: StrPath) -> Path:
+    """The absolute path of a folder.
+
+    Raises:
+        UserError: there is none.
+    """
+    place = Path(os.path.abspath(os.path.expanduser(folder)))
+    if not place.is_dir():
+        raise missing_path(place)
+    return place
 
 
 def read_folder(folder: Path, labelled: bool, tell: Tell = to_log) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
-from ood_lab.common.hints import missing_path
 from ood_lab.data.dataset import UNKNOWN, Transform
+from ood_lab.data.sources.folders import existing_folder
 from ood_lab.data.sources.image_files import DECODING, load_rgb, reason
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.manifest import found_below, path_texts, read_file
@@ -158,9 +157,7 @@ def read_paths(file: Path, root: StrPath | None) -> Addresses:
     Raises:
         UserError: it cannot be read, has no such column, or a row without a path.
     """
-    base = Path(os.path.abspath(os.path.expanduser(root))) if root is not None else file.parent
-    if not base.is_dir():
-        raise missing_path(base)
+    base = existing_folder(file.parent if root is None else root)
     texts = list(path_texts(read_file(file, labelled=False, tell=to_log)["path"], file))
     if not texts:
         raise UserError(f"'{file}' contains no images")

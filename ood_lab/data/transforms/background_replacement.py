@@ -18,10 +18,10 @@ from rich.progress import track
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath, replaced
-from ood_lab.common.hints import check_known, missing_path
+from ood_lab.common.hints import check_known
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.file_facts import content_hashes
-from ood_lab.data.sources.folders import instead, read_folder
+from ood_lab.data.sources.folders import existing_folder, instead, read_folder
 from ood_lab.data.sources.image_files import FileDataset, load_rgb
 from ood_lab.data.sources.pixel_cache import KeptImages
 
@@ -55,9 +55,7 @@ class FolderBackgrounds:
         cache_dir: StrPath | None = None,
         setting: str = "data.background_source",
     ) -> None:
-        place = Path(os.path.abspath(Path(folder).expanduser()))
-        if not place.is_dir():
-            raise missing_path(place)
+        place = existing_folder(folder)
         self.paths = list(read_folder(place, labelled=False)["path"])
         if not self.paths:
             raise UserError(f"{setting}={place} contains no images{instead(place)}")
@@ -87,17 +85,21 @@ class ReplacedBackground(ImageDataset):
         data: images with masks.
         backgrounds: what is put behind them.
         seed: of the backgrounds.
-        keep: keep every image once it is composed; only for images of one, small size.
     """
 
-    def __init__(
-        self, data: ImageDataset, backgrounds: Backgrounds, seed: int = 0, keep: bool = False
-    ) -> None:
+    def __init__(self, data: ImageDataset, backgrounds: Backgrounds, seed: int) -> None:
         self.data = data
         self.backgrounds = backgrounds
         self.seed = seed
-        self._kept = _keeper(data) if keep else None
-        identity = _digest([data.identity, _mask_identity(data), backgrounds.identity, str(seed)])
+        self._kept: KeptImages | None = None
+        masks = ""
+        if isinstance(data, FileDataset):
+            masks = _digest(content_hashes(data.table["mask"], data.cache_dir))
+        else:
+            # Rendered images are small and of one size, and drawing one costs more than keeping it.
+            width, height = data.load_image(0).size
+            self._kept = KeptImages(len(data), height, width)
+        identity = _digest([data.identity, masks, backgrounds.identity, str(seed)])
         super().__init__(data.name, data.table, data.classes, identity, data.names)
 
     def load_mask(self, index: int) -> np.ndarray | None:
@@ -119,12 +121,6 @@ class ReplacedBackground(ImageDataset):
         behind = self.backgrounds.draw(np.random.default_rng([self.seed, place]), image.size)
         share = Image.fromarray((mask.astype(np.float32) * 255).round().astype(np.uint8))
         return Image.composite(image, behind, share)
-
-
-def _keeper(data: ImageDataset) -> KeptImages:
-    """Room for images that all have the size of the first."""
-    width, height = data.load_image(0).size
-    return KeptImages(len(data), height, width)
 
 
 def check_masks(data: ImageDataset) -> int:
@@ -160,9 +156,7 @@ def mask_files(images: Sequence[str], folder: StrPath) -> list[str]:
     Raises:
         UserError: no such folder, or an image without a mask.
     """
-    place = Path(os.path.abspath(Path(folder).expanduser()))
-    if not place.is_dir():
-        raise missing_path(place)
+    place = existing_folder(folder)
     files = {
         Path(path).relative_to(place).with_suffix("").parts: path
         for path in read_folder(place, labelled=False)["path"]
@@ -192,13 +186,6 @@ def _check_size(mask: np.ndarray, file: str, path: str) -> None:
             f"the mask '{file}' has {mask.shape[1]} x {mask.shape[0]} pixels, its image '{path}' "
             f"{width} x {height}: they must agree"
         )
-
-
-def _mask_identity(data: ImageDataset) -> str:
-    """The identity of masks in files; others follow from the identity of the images."""
-    if isinstance(data, FileDataset):
-        return _digest(content_hashes(data.table["mask"], data.cache_dir))
-    return ""
 
 
 def _digest(parts: Iterable[str]) -> str:
@@ -265,9 +252,7 @@ class Replacement:
         for name in self.background_sets:
             data = self._with_masks(splits[name], cache_dir)
             empty = check_masks(data)
-            # Rendered images are small, and drawing one costs more than keeping it.
-            keep = not isinstance(data, FileDataset)
-            splits[name] = ReplacedBackground(data, backgrounds, seed, keep)
+            splits[name] = ReplacedBackground(data, backgrounds, seed)
             rest = f"; no object was found in {empty:,}, which keep theirs" if empty else ""
             notes.append(f"{name}: backgrounds of {counted(len(data), 'image')} replaced{rest}")
         return notes

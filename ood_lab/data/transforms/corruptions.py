@@ -139,17 +139,16 @@ def frost(x: Pixels, rng: np.random.Generator, kept: float, added: float) -> Pix
     The published images show parts of five pictures of frost, which are not ours to pass on: this
     ice is drawn, with their mean colour, brightness and contrast.
     """
-    return kept * x + added * ice(rng, (x.shape[0], x.shape[1]))
+    return kept * x + added * ice(rng, x.shape[:2])
 
 
-def ice(rng: np.random.Generator, shape: tuple[int, int]) -> Pixels:
+def ice(rng: np.random.Generator, shape: tuple[int, ...]) -> Pixels:
     """A picture of frost, ``[*shape, 3]``: cloudy light, and the relief of crystals."""
-    height, width = shape
-    side = max(height, width)
-    cloud = plasma(rng, (height, width), 1.6) - 0.5
-    relief = np.zeros((height, width))
+    side = max(shape)
+    cloud = plasma(rng, shape, 1.6) - 0.5
+    relief = np.zeros(shape)
     for share in (160, 80, 40):
-        bumps = _blur(rng.normal(size=(height, width)), side / share / 2)
+        bumps = _blur(rng.normal(size=shape), side / share / 2)
         bumps = _streak(bumps, max(1, side // share * 2), side / share, rng.uniform(0, np.pi))
         slope = np.abs(bumps) - np.abs(np.roll(bumps, 1, axis=(0, 1)))
         relief += slope / max(float(slope.std()), 1e-9)
@@ -160,11 +159,11 @@ def ice(rng: np.random.Generator, shape: tuple[int, int]) -> Pixels:
 def fog(x: Pixels, rng: np.random.Generator, thickness: float, decay: float) -> Pixels:
     """``(x + thickness plasma) m / (m + thickness)`` with ``m`` the largest value of ``x``."""
     brightest = x.max()
-    thick = x + thickness * plasma(rng, (x.shape[0], x.shape[1]), decay)[..., None]
+    thick = x + thickness * plasma(rng, x.shape[:2], decay)[..., None]
     return thick * brightest / (brightest + thickness)
 
 
-def plasma(rng: np.random.Generator, shape: tuple[int, int], decay: float) -> Pixels:
+def plasma(rng: np.random.Generator, shape: tuple[int, ...], decay: float) -> Pixels:
     """Clouds by the diamond-square algorithm on a torus, ``[*shape]`` from 0 to 1.
 
     The noise of a step is ``decay^2`` times smaller than that of the step before.
@@ -249,8 +248,7 @@ def _picture(x: Pixels) -> Image.Image:
 
 
 def _blur(x: Pixels, deviation: float) -> Pixels:
-    axes = (0, 1)
-    return ndimage.gaussian_filter(x, deviation, mode="nearest", axes=axes)
+    return ndimage.gaussian_filter(x, deviation, mode="nearest", axes=(0, 1))
 
 
 def _streak(x: Pixels, radius: int, deviation: float, angle: float) -> Pixels:

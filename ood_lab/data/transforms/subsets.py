@@ -24,7 +24,7 @@ class SomeRows(ImageDataset):
     Args:
         data: the images.
         rows: of ``data``.
-        table: of these rows; None = as it was. So are the others.
+        table: of these rows.
         name: see :class:`ImageDataset`, like all that follow.
         classes: names of the classes.
         names: names of the values of columns.
@@ -34,20 +34,17 @@ class SomeRows(ImageDataset):
         self,
         data: ImageDataset,
         rows: Sequence[int],
-        table: pd.DataFrame | None = None,
-        name: str | None = None,
-        classes: Sequence[str] | None = None,
-        names: Mapping[str, Sequence[str]] | None = None,
+        table: pd.DataFrame,
+        name: str,
+        classes: list[str],
+        names: Mapping[str, Sequence[str]],
     ) -> None:
         self.data = data
         self.rows = list(rows)
-        table = data.table.iloc[self.rows] if table is None else table
-        classes = list(data.classes if classes is None else classes)
         columns = [c for c in map(str, table) if c == "label" or c.startswith("level_")]
         text = f"{data.identity}\0{self.rows}\0{classes}\0{table[columns].to_csv(index=False)}"
         identity = hashlib.sha256(text.encode()).hexdigest()
-        names = data.names if names is None else names
-        super().__init__(name or data.name, table, classes, identity, names)
+        super().__init__(name, table, classes, identity, names)
 
     def load_image(self, index: int) -> Image.Image:
         """Returns row ``index`` of these as an RGB PIL image."""
@@ -76,7 +73,7 @@ def few_shot(data: ImageDataset, shots: int, seed: int | None = None) -> ImageDa
     """
     if shots == ALL:
         return data
-    if isinstance(shots, bool) or not isinstance(shots, int) or shots < 1:
+    if shots < 1 or shots % 1:
         raise UserError(
             f"data.shots={shots}: give a whole number of at least 1, or {ALL} for all images"
         )
@@ -106,9 +103,21 @@ def only_rows(data: ImageDataset, rows: np.ndarray) -> ImageDataset:
     """The images of the given rows (ascending), renumbered and with their own identity."""
     if len(rows) == len(data):
         return data
-    if isinstance(data, FileDataset):
-        return data.without(np.setdiff1d(np.arange(len(data)), rows).tolist())
-    return SomeRows(data, rows.tolist())
+    return relabelled(data, rows, data.table.iloc[rows], data.name, data.classes, data.names)
+
+
+def relabelled(
+    data: ImageDataset,
+    rows: np.ndarray,
+    table: pd.DataFrame,
+    name: str,
+    classes: list[str],
+    names: Mapping[str, Sequence[str]],
+) -> ImageDataset:
+    """Some rows of a dataset, see :class:`SomeRows`; those of files stay files."""
+    if isinstance(data, FileDataset):  # whose files the check looks at
+        return data.of(name, table, classes, names)
+    return SomeRows(data, rows.tolist(), table, name, classes, names)
 
 
 #: Images below which a larger share becomes test: intervals rest on their number.

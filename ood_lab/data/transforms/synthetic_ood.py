@@ -17,9 +17,8 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import stream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Splits
-from ood_lab.data.sources.image_files import FileDataset
-from ood_lab.data.transforms.corruptions import CORRUPTIONS, SEVERITIES, CorruptedImages
-from ood_lab.data.transforms.subsets import SomeRows
+from ood_lab.data.transforms.corruptions import CORRUPTIONS, PLAN, SEVERITIES, CorruptedImages
+from ood_lab.data.transforms.subsets import relabelled
 from ood_lab.schema.image_columns import LEVELS, MADE_OF
 
 SEMANTIC, COVARIATE = LEVELS
@@ -127,7 +126,10 @@ class SyntheticOOD:
         if self.held_out is None:
             held = choose(above, self.share, self.seed)
         else:
-            held = named(classes, self.held_out)
+            texts = list(map(str, self.held_out))
+            wrong = "synthetic_ood.held_out names '{name}', which is not a class"
+            check_known(texts, classes, wrong)
+            held = sorted({classes.index(name) for name in texts})
         stay = len(classes) - len(held)
         if not held or stay < 2:
             raise UserError(
@@ -222,7 +224,7 @@ class SyntheticOOD:
                 for severity in sorted(severities)
                 for row, place in zip(rows, places, strict=True)
             ],
-            columns=["source", "row", "corruption", "severity"],
+            columns=list(PLAN),
         )
 
     def _some(self, rows: np.ndarray, level: int) -> np.ndarray:
@@ -320,17 +322,6 @@ def _leaves_siblings(above: Above, depth: int, group: Sequence[int], held: set[i
     return len(rest) >= 2 and any(above[c][:depth] == above[group[0]][:depth] for c in rest)
 
 
-def named(classes: Sequence[str], names: Sequence[str]) -> list[int]:
-    """The labels of classes that the user names, ascending.
-
-    Raises:
-        UserError: there is no such class.
-    """
-    texts = list(map(str, names))
-    check_known(texts, classes, "synthetic_ood.held_out names '{name}', which is not a class")
-    return sorted({list(classes).index(name) for name in texts})
-
-
 def without_classes(splits: Splits, held: Sequence[int]) -> dict[str, ImageDataset]:
     """The labelled sets without those classes and without images of no known class.
 
@@ -357,7 +348,7 @@ def without_classes(splits: Splits, held: Sequence[int]) -> dict[str, ImageDatas
             if column in table:
                 table[column] = table[column].map(dict(zip(old, range(len(old)), strict=True)))
                 table[column] = table[column].fillna(UNKNOWN).astype(np.int64)
-        parts[name] = _relabelled(data, rows, table, name, classes, names)
+        parts[name] = relabelled(data, rows, table, name, classes, names)
     return parts
 
 
@@ -375,23 +366,10 @@ def images_of_classes(
     table = data.table.iloc[rows].drop(columns=_levels(data))
     table["category_name"] = [data.classes[label] for label in table["label"]]
     table = table.assign(label=UNKNOWN)
-    images = _relabelled(data, rows, table, name, [], dict(data.names))
+    images = relabelled(data, rows, table, name, [], dict(data.names))
     images.set_levels(levels)
     return images
 
 
 def _levels(data: ImageDataset) -> list[str]:
     return sorted(c for c in map(str, data.table) if c.startswith("level_"))
-
-
-def _relabelled(
-    data: ImageDataset,
-    rows: np.ndarray,
-    table: pd.DataFrame,
-    name: str,
-    classes: list[str],
-    names: Mapping[str, Sequence[str]],
-) -> ImageDataset:
-    if isinstance(data, FileDataset):  # whose files the check looks at
-        return data.of(name, table, classes, names)
-    return SomeRows(data, rows.tolist(), table, name, classes, names)

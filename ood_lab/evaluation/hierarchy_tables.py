@@ -76,7 +76,7 @@ def _heads(labels: Labels, backbone: Backbone) -> tuple[Sequence[str], Sequence[
     if not isinstance(backbone, FGVCNet):
         return (), ()
     of_network, category = backbone.labels, backbone.category_head
-    knows_category = labels.has_category and of_network.categories == labels.categories
+    knows_category = 0 < labels.categories == of_network.categories
     levels = backbone.level_heads if of_network.level_sizes == labels.level_sizes else ()
     return levels, (category,) if category and knows_category else ()
 
@@ -120,7 +120,7 @@ def hierarchy_results(
 
 def _level_columns(data: OODDataModule) -> list[str]:
     """Level columns of the ID test set, coarse to fine; those that train does not have are none."""
-    columns = map(str, data.splits["test"].table) if data.labels.has_levels else ()
+    columns = map(str, data.splits["test"].table) if data.labels.level_names else ()
     return sorted(column for column in columns if column.startswith("level_"))
 
 

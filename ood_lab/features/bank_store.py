@@ -41,11 +41,9 @@ from ood_lab.common.tensor_file import Tensors, save_tensors
 from ood_lab.features import row_shards as shards
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_pass import Images, require_finite
-from ood_lab.features.moments import FILE, MOMENTS, Derived, Moments, merge_files
+from ood_lab.features.moments import MOMENTS, Derived, Moments
 from ood_lab.features.row_shards import shard_name, writing
 from ood_lab.schema.run_record import BankRecord
-
-__all__ = ["BankStore", "Missing", "column_folder", "load"]
 
 log = logging.getLogger(__name__)
 
@@ -165,13 +163,6 @@ def _begun(path: Path, folders: Sequence[str], n: int, least: int) -> Begun | No
     return Begun(path, frozenset(name for names in kept for name in names), rows_of_all, parts)
 
 
-def _is_old(path: Path) -> bool:
-    try:
-        return time.time() - path.stat().st_mtime > KEPT
-    except FileNotFoundError:  # another process was quicker
-        return False
-
-
 class BankStore:
     """One bank under ``root``: what it lacks, the lock of its writers, publication.
 
@@ -192,10 +183,6 @@ class BankStore:
             not self._complete(self.folder),
             [key for key in columns if not self._complete(self._column(key))],
         )
-
-    def load(self, columns: Sequence[str]) -> FeatureBank:
-        """The bank with these columns; see :func:`load`."""
-        return load(self.folder, columns)
 
     def discard(self, reason: str) -> None:
         """Removes the bank, its columns and what killed passes have left of it; ``locked``."""
@@ -289,7 +276,9 @@ class BankStore:
                 weight, bias = head
                 save_tensors({"weight": weight, "bias": bias}, staging / HEAD)
                 identity = _identity(shards.seal(staging, n, record))
-                merge_files(staging / PARTIAL, staging / MOMENTS, identity)
+                if moments := Moments.of_processes(staging / PARTIAL):
+                    moments.save(staging / MOMENTS, identity)
+                    shutil.rmtree(staging / PARTIAL)
                 self._replace(staging, self.folder)
                 return
             for key in columns:
@@ -322,7 +311,12 @@ class BankStore:
 
     def _sweep(self) -> None:
         """Removes what processes left that were killed long ago: folders whose lock is free."""
-        for path in filter(_is_old, self._partial.glob("*-*")):
+        for path in self._partial.glob("*-*"):
+            try:
+                if time.time() - path.stat().st_mtime <= KEPT:
+                    continue
+            except FileNotFoundError:  # another process was quicker
+                continue
             with open(self._lock(path.name.rsplit("-", 1)[0]), "w") as handle:
                 if try_lock(handle):
                     shutil.rmtree(path, ignore_errors=True)
@@ -399,8 +393,8 @@ class FeatureWriter:
         self._written()
         self._thread.shutdown()
         if self._moments and self._moments.sums:
-            gathered, file = self._moments.gathered(), f"{self._rank:05d}.safetensors"
-            FILE.write(self._staging / PARTIAL / file, gathered.sums, gathered.description(""))
+            file = self._staging / PARTIAL / f"{self._rank:05d}.safetensors"
+            self._moments.gathered().save(file)
         trainer.strategy.barrier("features written")
 
     def _by_folder(self, rows: FeatureBank) -> dict[str, Tensors]:

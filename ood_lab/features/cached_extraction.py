@@ -21,7 +21,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import require_space
 from ood_lab.features.bank import TILES, FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import FORMAT, NetworkIdentity, transform_text, versions
-from ood_lab.features.bank_store import BankStore, FeatureWriter
+from ood_lab.features.bank_store import BankStore, FeatureWriter, load
 from ood_lab.features.extraction_hooks import BankColumn, TilesColumn
 from ood_lab.features.extraction_pass import (
     BlockConsumer,
@@ -31,9 +31,8 @@ from ood_lab.features.extraction_pass import (
     pass_through,
 )
 from ood_lab.features.lightning_extractor import Extractor, frozen
-from ood_lab.features.moments import FILE, Derived, Moments
+from ood_lab.features.moments import Derived, Moments
 from ood_lab.features.process_agreement import agreed, join
-from ood_lab.features.row_shards import base_bytes
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.determinism_check import deviation, tolerances
 from ood_lab.models.image_tiles import tile_count
@@ -42,10 +41,9 @@ from ood_lab.schema.run_record import BankRecord
 
 log = logging.getLogger(__name__)
 
-#: The "true" half precisions would convert, and so change, the weights that key the bank.
-PRECISIONS = ("32-true", "16-mixed", "bf16-mixed")
-#: What these compute with.
-NARROW = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
+#: What a pass computes with, by the precision of the trainer. The "true" half precisions would
+#: convert, and so change, the weights that key the bank.
+PRECISIONS = {"32-true": torch.float32, "16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
 #: Images of a set that pass again before its bank is read.
 PROBE = 8
 
@@ -133,8 +131,9 @@ def extract(
                 )
             check_takes_all(trainer, dataset.name)
             if missing.base:
-                needed = base_bytes(left, backbone.num_features, backbone.num_classes, kind)
-                require_space(store.folder, needed, f"the features of '{dataset.name}'")
+                # Features, float32 logits, index and label.
+                row_bytes = backbone.num_features * kind.itemsize + backbone.num_classes * 4 + 16
+                require_space(store.folder, left * row_bytes, f"the features of '{dataset.name}'")
             chosen = [wanted[key] for key in missing.columns]
             if main and begun is not None:
                 log.info("features of '%s': %s to go", dataset.name, counted(left, "image"))
@@ -176,7 +175,7 @@ def extract(
             log.info("features of '%s': read from the cache", dataset.name)
     if not main:
         return None
-    bank = store.load(list(wanted)) if bank is None else bank
+    bank = load(store.folder, list(wanted)) if bank is None else bank
     return replace(bank, label_classes=backbone.label_classes, groups=dataset.groups)
 
 
@@ -194,35 +193,27 @@ def _sound(
     columns: Sequence[str],
     network: NetworkIdentity,
 ) -> tuple[FeatureBank | None, str]:
-    """The bank on disk, or what is wrong with it."""
+    """The bank on disk, and what is wrong with it.
+
+    Outputs of :data:`PROBE` images are compared with the bank's, beyond rounding.
+    """
     try:
-        bank = store.load(columns)
+        bank = load(store.folder, columns)
     except UserError as error:
         return None, f"cannot be used ({error})"
-    moved = _deviation(trainer, backbone, dataset, bank, network)
-    return bank, moved and f"has other features than {backbone.name} now ({moved})"
-
-
-def _deviation(
-    trainer: Trainer,
-    backbone: Backbone,
-    dataset: Images,
-    bank: FeatureBank,
-    network: NetworkIdentity,
-) -> str:
-    """How outputs of :data:`PROBE` images of the set differ from the bank's, beyond rounding."""
     if network.complete or backbone.chance:
-        return ""
+        return bank, ""
     rows = torch.linspace(0, len(bank) - 1, min(PROBE, len(bank))).long()
-    device, narrow = trainer.strategy.root_device, NARROW.get(trainer.precision, torch.float32)
+    device = trainer.strategy.root_device
     image = torch.stack([dataset[row]["image"] for row in rows.tolist()]).to(device)
     with frozen(backbone), trainer.precision_plugin.forward_context():
         outputs = Extractor(backbone.to(device)).outputs(image)
         rounding, _ = tolerances(backbone)
-    for dtype in (narrow, getattr(torch, bank.record.dtype)):
+    for dtype in (PRECISIONS[str(trainer.precision)], getattr(torch, bank.record.dtype)):
         rounding = max(rounding, 16 * torch.finfo(dtype).eps)
     now = Output(outputs["logits"].cpu(), outputs["features"].cpu())
-    return deviation(Output(bank.logits[rows], bank.features[rows]), now, rounding) or ""
+    moved = deviation(Output(bank.logits[rows], bank.features[rows]), now, rounding)
+    return bank, f"has other features than {backbone.name} now ({moved})" if moved else ""
 
 
 def made_from(
@@ -267,9 +258,7 @@ class _Sums(BlockConsumer):
         self._moments.update(rows.features, rows.logits, rows.labels, self._device)
 
     def closed(self, part: int, errors: dict[int, str]) -> None:
-        moments = self._moments.gathered()
-        file = self._folder / f"{part:05d}.safetensors"
-        FILE.write(file, moments.sums, moments.description(""))
+        self._moments.gathered().save(self._folder / f"{part:05d}.safetensors")
         self._moments = Moments(self._wanted)
 
 
@@ -312,10 +301,9 @@ def sums_bank(
         pass_through(trainer, backbone, images, (), parts, sums, num_workers=num_workers)
         if trainer.global_rank != 0:
             return None
-        files = [FILE.read(file) for file in sorted(folder.glob("*.safetensors"))]
+        sums_of_all = Moments.of_processes(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    gathered = Moments.merged(Moments(of["parts"], sums) for of, sums in files)
     weight, bias = weight_and_bias(backbone.head)
     features = torch.empty((n, backbone.num_features), device="meta")
     logits = torch.empty((n, backbone.num_classes), device="meta")
@@ -329,5 +317,5 @@ def sums_bank(
         record=record.model_copy(update={"n": n}),
         label_classes=backbone.label_classes,
         groups=dataset.groups,
-        derived=Derived(features, logits, labels, moments=gathered),
+        derived=Derived(features, logits, labels, moments=sums_of_all),
     )

@@ -440,24 +440,12 @@ Batch = dict[str, Any]
 Arrival = Callable[[], Batch]
 
 
-class Copies(Protocol):
-    """Both ways: images to the device, rows to the host.
+class Copies:
+    """Images to the device and rows to the host: of a CPU, and of devices without streams.
 
     Attributes:
         lag: batches that are computed before the rows of one are read.
     """
-
-    lag: int
-
-    def ahead(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """The batches with their ``image`` on the device, the next one on its way."""
-
-    def to_host(self, rows: Batch) -> Arrival:
-        """Begins the copy of rows."""
-
-
-class BlockingCopies:
-    """Of a CPU, which has nothing to copy, and of devices without streams."""
 
     lag = 0
 
@@ -465,15 +453,15 @@ class BlockingCopies:
         self._device = device
 
     def ahead(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """See :class:`Copies`; no batch is read before it is needed."""
+        """The batches with their ``image`` on the device; none is read before it is needed."""
         return (moved(batch, lambda x: x.to(self._device)) for batch in batches)
 
     def to_host(self, rows: Batch) -> Arrival:
-        """See :class:`Copies`."""
+        """Begins the copy of rows."""
         return lambda: on_each(rows, Tensor.cpu)
 
 
-class StreamedCopies:
+class StreamedCopies(Copies):
     """Of a CUDA device: on two streams of their own, from and to pinned memory.
 
     Two batches are on the device at most. The rows of one are read while the next is computed.
@@ -482,11 +470,11 @@ class StreamedCopies:
     lag = 1
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        super().__init__(device)
         self._up, self._down = torch.cuda.Stream(device), torch.cuda.Stream(device)
 
     def ahead(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """See :class:`Copies`."""
+        """See :class:`Copies`; the next batch is on its way."""
         waiting: tuple[Batch, torch.cuda.Event] | None = None
         for batch in batches:
             with torch.cuda.stream(self._up):
@@ -541,4 +529,4 @@ def on_each(rows: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
 
 def copies_for(device: torch.device) -> Copies:
     """The copies that suit a device."""
-    return StreamedCopies(device) if device.type == "cuda" else BlockingCopies(device)
+    return StreamedCopies(device) if device.type == "cuda" else Copies(device)

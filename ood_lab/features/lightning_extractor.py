@@ -189,11 +189,6 @@ class Extractor(LightningModule):
         return f"'{self.description}': {share:.0%} of the images passed"
 
     @property
-    def column_keys(self) -> list[str]:
-        """Keys of the columns that ``predict_step`` computes."""
-        return [column.key for column in self._columns]
-
-    @property
     def chunk_facts(self) -> dict[str, Any]:
         """The chunk, for the record of a bank."""
         if self.chunk is None:  # other processes had the images
@@ -300,7 +295,7 @@ class Extractor(LightningModule):
 
     def _kind_of_work(self, image: Tensor) -> Hashable:
         autocast = torch.is_autocast_enabled(image.device.type)
-        return (*self.column_keys, image.shape[1:], image.device, autocast, self.processes)
+        return (*self._layers, image.shape[1:], image.device, autocast, self.processes)
 
     def _attempt(self, image: Tensor) -> Tensors | None:
         """The rows of a chunk; None where it does not fit into memory."""
@@ -356,15 +351,7 @@ class Extractor(LightningModule):
                     values[shared.key] = shared.of_gradient(
                         self.backbone, image.detach(), plain_output, gradient
                     )
-        values |= self._on_graphs(image, output, maps, fresh=not by_gradient)
-        return {
-            key: value.detach().float() if value.is_floating_point() else value.detach()
-            for key, value in values.items()
-        }
-
-    def _on_graphs(self, image: Tensor, output: Output, maps: Tensors, fresh: bool) -> Tensors:
-        """The columns that need a graph of their own; ``fresh``: that of ``output`` is unused."""
-        values: Tensors = {}
+        fresh = not by_gradient
         for column in self._columns:
             if isinstance(column, GradientColumn) or not column.needs_input_grad:
                 continue
@@ -374,7 +361,10 @@ class Extractor(LightningModule):
             fresh = False
             with torch.enable_grad():
                 values[column.key] = column.compute(self.backbone, image, output, maps)
-        return values
+        return {
+            key: value.detach().float() if value.is_floating_point() else value.detach()
+            for key, value in values.items()
+        }
 
 
 class ExtractionProgressBar(RichProgressBar):

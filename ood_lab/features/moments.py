@@ -6,7 +6,6 @@ import functools
 import hashlib
 import logging
 import math
-import shutil
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -240,28 +239,21 @@ class Moments:
         """E[h h^T], h = (1, x/‖x‖), over all images, ``[D + 1, D + 1]``."""
         return _whole(self.sums["gram"]) / self.n
 
-    def description(self, of: str) -> dict[str, Any]:
-        """What a file says of them: the parts, the bank ``of`` which they are, every bit."""
-        return {"parts": sorted(self.parts), "of": of, "content": digest_of(self.sums)}
+    def save(self, file: Path, of: str = "") -> None:
+        """Writes the parts, the bank ``of`` which they are, and the digest of every bit.
 
+        Raises:
+            UserError: the file cannot be written.
+        """
+        description = {"parts": sorted(self.parts), "of": of, "content": digest_of(self.sums)}
+        FILE.write(file, self.sums, description)
 
-def from_file(description: Mapping[str, Any], sums: Tensors, of: str) -> Moments | None:
-    """What a file holds; None where it is of other features than ``of``, or has lost its bytes."""
-    if description.get("of") != of or description.get("content") != digest_of(sums):
-        return None
-    return Moments(description["parts"], sums)
-
-
-def merge_files(folder: Path, target: Path, of: str) -> None:
-    """Makes one file of those that the processes left in ``folder``, if any, and removes them."""
-    parts = []
-    for path in sorted(folder.glob("*.safetensors")):
-        description, sums = FILE.read(path)
-        parts.append(Moments(description["parts"], sums))
-    if parts:
-        moments = Moments.merged(parts)
-        FILE.write(target, moments.sums, moments.description(of))
-        shutil.rmtree(folder)
+    @staticmethod
+    def of_processes(folder: Path) -> Moments | None:
+        """The moments of all rows, from the files that processes have left; None without any."""
+        files = [FILE.read(path) for path in sorted(folder.glob("*.safetensors"))]
+        several = [Moments(description["parts"], sums) for description, sums in files]
+        return Moments.merged(several) if several else None
 
 
 def digest_of(sums: Mapping[str, Tensor]) -> str:
@@ -376,8 +368,8 @@ class Derived:
             return None
         with suppress(UserError):
             description, sums = FILE.read(self._file)
-            if moments := from_file(description, sums, self._of):
-                return moments
+            if description.get("of") == self._of and description["content"] == digest_of(sums):
+                return Moments(description["parts"], sums)
         log.warning("'%s' is damaged or of other features: made again", self._file)
         return None
 
@@ -385,6 +377,6 @@ class Derived:
         if self._file is None:
             return
         try:
-            FILE.write(self._file, moments.sums, moments.description(self._of))
+            moments.save(self._file, self._of)
         except UserError as error:
             log.warning("%s: the next run gathers it again", error)

@@ -33,11 +33,6 @@ log = logging.getLogger(__name__)
 MAPPED = 2**30
 
 
-def base_bytes(n: int, features: int, classes: int, dtype: torch.dtype) -> int:
-    """Bytes of ``n`` rows of features, float32 logits, index and label."""
-    return n * (features * dtype.itemsize + classes * 4 + 16)
-
-
 def roomy(shape: tuple[int, ...], dtype: torch.dtype, folder: Path) -> Tensor:
     """An empty tensor: in memory, or, from :data:`MAPPED` bytes on, in a mapped file of ``folder``.
 

@@ -65,7 +65,7 @@ def extract_columns(
         ]
         extractor.close()
     features, logits = (torch.cat([part[key] for part in parts]) for key in ("features", "logits"))
-    columns = {k: torch.cat([part["columns"][k] for part in parts]) for k in extractor.column_keys}
+    columns = {k: torch.cat([part["columns"][k] for part in parts]) for k in parts[0]["columns"]}
     head = backbone.head
     return FeatureBank(
         features, logits, torch.full((n,), -1), rows, head.weight.data, head.bias.data, columns

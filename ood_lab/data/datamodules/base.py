@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, TypeVar
 
 import lightning as L
 import pandas as pd
@@ -17,14 +17,14 @@ from PIL import Image
 from torch.utils.data import DataLoader, Sampler, default_collate
 from torchvision.transforms import Compose
 
-from ood_lab.common.arguments import BatchSize, Seed, Workers, check_values
+from ood_lab.common.arguments import Seed, check_values
 from ood_lab.common.cpu_cores import fitting_processes, loading_processes
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.data.checks.check_report import CheckReport, Finding, ImageSize, SetSummary, id_size
-from ood_lab.data.checks.dataset_checks import Mode, check_data
+from ood_lab.data.checks.dataset_checks import check_data
 from ood_lab.data.checks.label_checks import require_labels
 from ood_lab.data.datamodules.class_labels import Labels
 from ood_lab.data.datamodules.epoch_sampler import (
@@ -44,18 +44,19 @@ from ood_lab.data.datamodules.preparation_steps import (
     take_shots,
 )
 from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, ImageDataset, Splits, Transform, without_resize
-from ood_lab.data.sources.image_files import FileDataset, Identify, PixelRange, found_decoding
+from ood_lab.data.sources.image_files import FileDataset, PixelRange, found_decoding
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.pixel_decoding import CHANNELS
 from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.sources.source_settings import Given
-from ood_lab.data.transforms.background_replacement import Backgrounds, Kind, Replacement, Segmenter
+from ood_lab.data.transforms.background_replacement import Backgrounds, Replacement
 from ood_lab.data.transforms.subsets import ALL
 from ood_lab.data.transforms.synthetic_ood import SyntheticOOD
 from ood_lab.schema.image_columns import LISTS
 from ood_lab.schema.results import Tables
 
 Batch = dict[str, Any]
+Options = TypeVar("Options", Loading, Checking)
 
 
 class OODDataModule(L.LightningDataModule):
@@ -80,15 +81,12 @@ class OODDataModule(L.LightningDataModule):
         info: what to know of the data: ``licence``, ``source``, ``redistribute``, ``tree``,
             ``sha256`` (of list files, by set). Shown by ``task=data_check``, otherwise unused.
         synthetic_ood: makes OOD sets of the ID data; None = none.
-        batch_size, eval_batch_size, num_workers, drop_last, balanced, pin_memory,
-            per_device_batch_size, max_batches: see :class:`Loading`.
-        check, on_broken, on_duplicates, identify, cache_dir: see :class:`Checking`.
         shots, shot_seed: see :func:`take_shots`.
         outliers: source of images that training sees in addition to ``train``; None = none.
         levels: file with measured levels of shift of the OOD sets, see
             :func:`~ood_lab.data.sources.level_tables.read_levels`; None = those that the sets bring
             along.
-        background, background_source, background_sets, masks, segmenter: see
+        options: the fields of :class:`Loading`, :class:`Checking` and
             :class:`~ood_lab.data.transforms.background_replacement.Replacement`.
 
     Raises:
@@ -102,6 +100,7 @@ class OODDataModule(L.LightningDataModule):
         report: what the check found; print it with rich.
     """
 
+    OPTIONS: ClassVar = (Loading, Checking, Replacement)
     #: Which images belong together, see :func:`~ood_lab.data.datamodules.image_groups.add_groups`.
     group: str | None = None
     #: Images that this package renders, by the words in which a shipped model says what it knows.
@@ -117,30 +116,13 @@ class OODDataModule(L.LightningDataModule):
         seed: Seed = 0,
         info: Mapping[str, Any] | None = None,
         synthetic_ood: SyntheticOOD | None = None,
-        batch_size: BatchSize = 64,
-        eval_batch_size: BatchSize | None = None,
-        num_workers: Workers = 0,
-        drop_last: bool = True,
-        balanced: bool = False,
-        pin_memory: bool | None = None,
-        per_device_batch_size: BatchSize | None = None,
-        check: Mode = "auto",
-        on_broken: Literal["stop", "skip"] = "stop",
-        on_duplicates: Literal["warn", "stop"] = "warn",
-        identify: Identify = "content",
-        cache_dir: StrPath | None = None,
         shots: Shots = ALL,
         shot_seed: Seed | None = None,
         outliers: Given | None = None,
-        max_batches: int | None = None,
         levels: StrPath | None = None,
-        background: Kind = "origin",
-        background_source: StrPath | None = None,
-        background_sets: Sequence[str] = ("train",),
-        masks: StrPath | None = None,
-        segmenter: Segmenter | None = None,
+        **options: Any,
     ) -> None:
-        check_values(OODDataModule, locals(), "data")
+        check_values(OODDataModule, {**locals(), **options}, "data")
         super().__init__()
         self.name = name
         self.shift_order = list(shift_order or [])
@@ -157,32 +139,10 @@ class OODDataModule(L.LightningDataModule):
         self.seed = seed
         self.info = dict(info or {})
         self.synthetic_ood = synthetic_ood
-        self.loading = Loading(
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-            num_workers=num_workers,
-            drop_last=drop_last,
-            balanced=balanced,
-            pin_memory=pin_memory,
-            per_device_batch_size=per_device_batch_size,
-            max_batches=max_batches,
-        )
-        self.checking = Checking(
-            check=check,
-            on_broken=on_broken,
-            on_duplicates=on_duplicates,
-            identify=identify,
-            cache_dir=cache_dir,
-        )
         self.shots, self.shot_seed = shots, shot_seed
         self.outliers, self.levels = outliers, levels
-        self.replacement = Replacement(
-            background=background,
-            background_source=background_source,
-            background_sets=background_sets,
-            masks=masks,
-            segmenter=segmenter,
-        )
+        self.loading, self.checking = _taken(Loading, options), _taken(Checking, options)
+        self.replacement = Replacement(**options)
         self.splits: dict[str, ImageDataset] = {}
         self.report: CheckReport | None = None
         self.notes: list[str] = []
@@ -467,7 +427,9 @@ class OODDataModule(L.LightningDataModule):
         if self.trainer:
             devices, device = self.trainer.world_size, self.trainer.global_rank
         size = self.loading.on_each(devices)
-        order: Sampler[Any] = EpochSampler(len(data), self.seed, self._epoch, chances)
+        order: Sampler[Any] = EpochSampler(
+            len(data), self.seed, lambda: coming_epoch(self.trainer), chances
+        )
         drops = self._drops_last(devices)
         if self.trainer:  # one device, too: under DDP, Lightning mixes any other order again
             total = size * devices
@@ -514,8 +476,13 @@ class OODDataModule(L.LightningDataModule):
             workers = 0  # one batch in order: another process would not have it sooner
         elif self.trainer:
             workers = loading_processes(self.trainer, workers, len(data) // batch_size)
-            devices = self.trainer.num_devices
-            workers = fitting_processes(workers, batch_size, self._sample, devices)
+            # As large as images of train, whose transform draws random numbers.
+            workers = fitting_processes(
+                workers,
+                batch_size,
+                lambda: self.predict_dataset("val")[0],
+                self.trainer.num_devices,
+            )
         return DataLoader(
             data,
             batch_size=batch_size,
@@ -527,13 +494,6 @@ class OODDataModule(L.LightningDataModule):
             worker_init_fn=pl_worker_init_function,
             collate_fn=partial(_tuples, keys) if keys else None,
         )
-
-    def _sample(self) -> dict[str, Any]:
-        """As large as those of training, whose transform draws random numbers."""
-        return self.predict_dataset("val")[0]
-
-    def _epoch(self) -> int:
-        return coming_epoch(self.trainer)
 
     def save_splits(self, folder: StrPath) -> None:
         """Writes one ``<set>.csv`` a set; those of files can be read back as they were.
@@ -551,6 +511,11 @@ class OODDataModule(L.LightningDataModule):
             if LISTS in table:
                 table["label"] = table["label"].fillna(table.pop(LISTS))
             table.to_csv(place / f"{name}.csv", index=False)
+
+
+def _taken(kind: type[Options], options: dict[str, Any]) -> Options:
+    """The options of a kind, which are then no longer among the others."""
+    return kind(**{key: options.pop(key) for key in options.keys() & kind.__annotations__})
 
 
 def _tuples(keys: Sequence[str], samples: list[dict[str, Any]]) -> tuple[Any, ...]:
@@ -579,8 +544,6 @@ def check_groups(groups: Mapping[str, Sequence[str]], ood: Sequence[str]) -> Non
     for group, names in groups.items():
         if not _NAME.fullmatch(group):
             raise UserError(f"data.ood_groups.{group}: a group's name has letters, digits, _ and -")
-        if isinstance(names, str):
-            raise UserError(f"data.ood_groups.{group}={names}: give a list, [{names}]")
         wrong = f"data.ood_groups.{group} names '{{name}}', which is not an OOD set"
         check_known(names, ood, wrong)
         for name in names:

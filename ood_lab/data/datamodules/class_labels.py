@@ -47,23 +47,15 @@ def read_hierarchy(source: StrPath) -> pd.DataFrame:
     levels = [c for c in table if c != CLASS]
     if not levels:
         raise UserError(f"'{file}' has no level except 'class': add a column such as 'dynasty'")
-    return check_hierarchy(table.set_index(CLASS)[levels], str(file))
-
-
-def check_hierarchy(hierarchy: pd.DataFrame, source: str) -> pd.DataFrame:
-    """Returns the hierarchy (index = class, columns = levels) when it is a tree.
-
-    Raises:
-        UserError: a class twice, or a label with two parents; the message names ``source``.
-    """
+    hierarchy = table.set_index(CLASS)[levels]
     twice = hierarchy.index[hierarchy.index.duplicated()]
     if len(twice):
-        raise UserError(f"{source}: class '{twice[0]}' appears twice")
+        raise UserError(f"{file}: class '{twice[0]}' appears twice")
     for upper, lower in zip(hierarchy.columns, hierarchy.columns[1:], strict=False):
         for label, parents in hierarchy.groupby(lower)[upper].unique().items():
             if len(parents) > 1:
                 raise UserError(
-                    f"{source}: {lower} '{label}' has two parents in {upper}, '{parents[0]}' and "
+                    f"{file}: {lower} '{label}' has two parents in {upper}, '{parents[0]}' and "
                     f"'{parents[1]}': rename one, as in '{parents[1]} {label}'"
                 )
     return hierarchy
@@ -198,16 +190,6 @@ class Labels:
     def categories(self) -> int:
         """Number of categories."""
         return len(self.category_names)
-
-    @property
-    def has_levels(self) -> bool:
-        """True when samples carry ``levels``."""
-        return bool(self.level_sizes)
-
-    @property
-    def has_category(self) -> bool:
-        """True when samples carry ``category``."""
-        return self.categories > 0
 
 
 def _parents(data: ImageDataset, upper: str, lower: str) -> tuple[int, ...]:

@@ -176,11 +176,11 @@ class FolderDataModule(OODDataModule):
         check_known(self.id_sources, ID_SPLITS, "data.id.{name} is not a split")
         if "train" not in self.id_sources:
             raise UserError("there are no ID images: add them with data.id.train=DIR")
-        of_classes: dict[str, object] = {"data.hierarchy": self.hierarchy}
-        of_classes["data.shots"] = self.shots != ALL
-        of_classes["synthetic_ood"] = (
-            self.synthetic_ood and self.synthetic_ood.kind != "corruptions"
-        )
+        of_classes = {
+            "data.hierarchy": self.hierarchy,
+            "data.shots": self.shots != ALL,
+            "synthetic_ood": self.synthetic_ood and self.synthetic_ood.kind != "corruptions",
+        }
         if self.multilabel and (one := [key for key, value in of_classes.items() if value]):
             raise UserError(f"{one[0]} needs one class per image, not model.multilabel=true")
         if self.full_spectrum and not self.csid_sources:

@@ -125,18 +125,17 @@ def group_names(
 def _matches(paths: pd.Series, key: str, pattern: str) -> pd.Series:
     """What the group of the pattern matches in each path; missing where nothing does."""
     try:
-        search = re.compile(pattern).search
-        single = re.compile(pattern).groups == 1
+        compiled = re.compile(pattern)
     except re.error as error:
         raise UserError(f"{key}={pattern} is not a regular expression: {error}") from error
-    if not single:
+    if compiled.groups != 1:
         raise UserError(f"{key}={pattern} should have one group in brackets: {_KINDS}")
     folders = [os.path.dirname(path) for path in paths]
     common = os.path.commonpath(folders) if all(map(os.path.isabs, folders)) else ""
 
     def match(path: str) -> str | None:
         place = Path(os.path.relpath(path, common)).as_posix() if common else path
-        return of.group(1) if (of := search(place)) else None
+        return of.group(1) if (of := compiled.search(place)) else None
 
     return paths.map(match)
 

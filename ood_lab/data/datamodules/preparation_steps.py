@@ -65,14 +65,14 @@ class Loading:
             all images. Set by ``debug=true``.
     """
 
-    batch_size: BatchSize
-    eval_batch_size: BatchSize | None
-    num_workers: Workers
-    drop_last: bool
-    balanced: bool
-    pin_memory: bool | None
-    per_device_batch_size: BatchSize | None
-    max_batches: int | None
+    batch_size: BatchSize = 64
+    eval_batch_size: BatchSize | None = None
+    num_workers: Workers = 0
+    drop_last: bool = True
+    balanced: bool = False
+    pin_memory: bool | None = None
+    per_device_batch_size: BatchSize | None = None
+    max_batches: int | None = None
 
     def on_each(self, devices: int) -> int:
         """Images of a training batch on each of so many devices, see :func:`batch_on_each`."""
@@ -109,11 +109,11 @@ class Checking:
         cache_dir: folder that remembers facts of unchanged files; None = nothing is remembered.
     """
 
-    check: Mode
-    on_broken: Literal["stop", "skip"]
-    on_duplicates: Literal["warn", "stop"]
-    identify: Identify
-    cache_dir: StrPath | None
+    check: Mode = "auto"
+    on_broken: Literal["stop", "skip"] = "stop"
+    on_duplicates: Literal["warn", "stop"] = "warn"
+    identify: Identify = "content"
+    cache_dir: StrPath | None = None
 
 
 def take_shots(splits: dict[str, ImageDataset], shots: int, seed: int | None) -> list[str]:

@@ -241,11 +241,8 @@ def read_boxes(root: Path, images: pd.Series) -> pd.DataFrame:
         One row per image, columns ``attribute_<characteristic> float32`` (sorted); none without
         the file.
     """
-    file = root / "boxes.csv"
-    if not file.exists():
-        return pd.DataFrame(index=images.index)
-    boxes = boxes_of(root, images)
-    if boxes.empty:
+    file, boxes = root / "boxes.csv", boxes_of(root, images)
+    if boxes.empty and file.exists():
         raise UserError(f"'{file}' names no image below {COLOUR}/: its paths start from '{root}'")
     present = pd.crosstab(boxes["path"], boxes["characteristic"]).clip(upper=1)
     present = present.reindex(images, fill_value=0).astype("float32").set_index(images.index)
@@ -268,18 +265,18 @@ def read_splits(folder: Path, images: pd.Series) -> dict[str, list[int]]:
         UserError: a missing file or column, an unknown image, an image in two places.
     """
     row_of = {image: row for row, image in enumerate(images)}
-    seen: dict[str, str] = {}
-    rows: dict[str, list[int]] = {}
+    split_of: dict[str, str] = {}
     for split in ID_SPLITS:
         file = folder / f"{split}.csv"
         if not file.is_file():
             raise missing_path(file)
-        rows[split] = []
         listed = read_texts(file, ("image",), ())["image"]
         check_known(listed, row_of, f"'{file}' lists '{{name}}', which is not in annotations.csv")
         for image in listed:
-            if image in seen:
-                raise UserError(f"'{image}' is in {seen[image]} and in {split} of '{folder}'")
-            seen[image] = split
-            rows[split].append(row_of[image])
-    return rows
+            if image in split_of:
+                raise UserError(f"'{image}' is in {split_of[image]} and in {split} of '{folder}'")
+            split_of[image] = split
+    return {
+        split: [row_of[image] for image, place in split_of.items() if place == split]
+        for split in ID_SPLITS
+    }

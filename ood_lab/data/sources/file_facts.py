@@ -48,7 +48,8 @@ def file_facts(
         One row a path, in the given order: ``path``, its stamp and the keys of ``compute``.
     """
     wanted = pd.DataFrame({"path": list(paths)})
-    unique = _stat(wanted["path"].drop_duplicates().tolist(), store)
+    stamps = [(path, *store.stat(path)) for path in wanted["path"].drop_duplicates()]
+    unique = pd.DataFrame(stamps, columns=_KEY)
     place = Path(cache_dir) / "files" if cache_dir and store.changeless else None
     memory = place / f"{kind.replace(' ', '_')}.parquet" if place else None
     remembered = _load(memory)
@@ -95,10 +96,6 @@ def _hash(path: str, read: Callable[[str], str]) -> Facts:
     except Exception as error:  # data sets of others raise anything
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
         return {"sha256": "", "error": reason or type(error).__name__}
-
-
-def _stat(paths: list[str], store: Store) -> pd.DataFrame:
-    return pd.DataFrame([(path, *store.stat(path)) for path in paths], columns=_KEY)
 
 
 def _in_threads(

@@ -60,8 +60,9 @@ def read_folder(folder: Path, labelled: bool, tell: Tell = to_log) -> pd.DataFra
     subs = [p for p in sorted(folder.iterdir()) if p.is_dir() and _visible(p.name)]
     subs = [p for p in subs if search.is_new(str(p))]
     files = {p.name: search.images(p, deep=True) for p in subs}
-    pictures = set(pictures_among([path for paths in (loose, *files.values()) for path in paths]))
-    search.others += [p for paths in (loose, *files.values()) for p in paths if p not in pictures]
+    candidates = [path for paths in (loose, *files.values()) for path in paths]
+    pictures = set(pictures_among(candidates))
+    search.others += [path for path in candidates if path not in pictures]
     loose = [path for path in loose if path in pictures]
     files = {name: [p for p in paths if p in pictures] for name, paths in files.items()}
     for remark in search.remarks():

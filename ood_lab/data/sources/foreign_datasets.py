@@ -39,8 +39,7 @@ def as_image(value: Any) -> Image.Image:
     """
     if isinstance(value, Image.Image):
         return value
-    if isinstance(value, Mapping) and "bytes" in value:  # Hugging Face's, undecoded
-        value = value["bytes"] if value["bytes"] is not None else value["path"]
+    value = _encoded(value)
     if isinstance(value, bytes):
         return Image.open(io.BytesIO(value))
     if isinstance(value, (str, os.PathLike)):
@@ -316,9 +315,15 @@ def _scalar(label: Any) -> str | float:
     raise ValueError(f"its label is {type(label).__name__}, not a name or a number: name another")
 
 
+def _encoded(value: Any) -> Any:
+    """The bytes or the path of an image that Hugging Face has not decoded; others unchanged."""
+    if not _is_encoded(value):
+        return value
+    return value["path"] if value["bytes"] is None else value["bytes"]
+
+
 def _sha256(value: Any) -> str:
-    if isinstance(value, Mapping) and "bytes" in value:
-        value = value["bytes"] if value["bytes"] is not None else value["path"]
+    value = _encoded(value)
     if isinstance(value, (str, os.PathLike)):
         with open(value, "rb") as file:
             value = file.read()

@@ -274,8 +274,11 @@ def pixel_values(
     return facts[facts["error"] == ""].reset_index(drop=True)
 
 
+_NUMBERS = ("least", "most", "low", "high", "top")
+
+
 def _values(path: str, store: Store, decoding: Decoding) -> Facts:
-    facts: Facts = dict.fromkeys(("least", "most", "low", "high", "top"), 0.0)
+    facts: Facts = dict.fromkeys(_NUMBERS, 0.0)
     facts |= {"deep": False, "floats": False, "channels": 0, "pages": 1, "error": ""}
     try:
         register_formats()
@@ -297,10 +300,8 @@ def _values(path: str, store: Store, decoding: Decoding) -> Facts:
         step = max(1, int((array.shape[0] * array.shape[1] / _PIXELS) ** 0.5))
         some = array[::step, ::step].astype(np.float64)
         values = some[np.isfinite(some)]
-        ends = np.nanmin(array), np.nanmax(array)
-        percents = np.percentile(values, (*PERCENTILES, TOP))
-        names = ("least", "most", "low", "high", "top")
-        facts |= dict(zip(names, map(float, (*ends, *percents)), strict=True))
+        numbers = np.nanmin(array), np.nanmax(array), *np.percentile(values, (*PERCENTILES, TOP))
+        facts |= dict(zip(_NUMBERS, map(float, numbers), strict=True))
     except Exception as error:  # the check of the data names it
         facts["error"] = reason(error, path)
     return facts

@@ -17,7 +17,7 @@ from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.common.unicode_names import composed, existing
 from ood_lab.data.dataset import INTEGER_COLUMNS, UNKNOWN
-from ood_lab.data.sources.folders import NO_LABEL, instead, read_folder
+from ood_lab.data.sources.folders import NO_LABEL, existing_folder, instead, read_folder
 from ood_lab.data.sources.image_formats import image_extensions
 from ood_lab.data.sources.label_names import (
     is_named,
@@ -126,10 +126,29 @@ def encode_labels(
             :func:`~ood_lab.data.sources.label_names.ordered_names`.
         tell: receives how names were matched, where they are not those of the classes.
     """
-    labels, names = _encode(table["label"], classes, source, numeric, tell)
-    if classes is not None and not classes and (table["label"] != NO_LABEL).any():
-        table["category_name"] = table["label"].where(table["label"] != NO_LABEL, "")
-    table["label"] = labels
+    labels = table["label"]
+    present = sorted(set(labels) - {NO_LABEL})
+    if numeric and (classes is None or classes):
+        _check_whole(labels, present, source)
+    # Folder names are names even if they look like numbers: 001, 002, ...
+    ordered = ordered_names(present) if numeric else present
+    names = ordered if classes is None else list(classes)
+    position, how = matched(present, names, numeric)
+    if names and (unknown := [name for name in present if name not in position]):
+        raise UserError(mismatch(present, names, unknown[0], source))
+    if how:
+        tell(ReadingWarning(f"'{source}': {how}", False))
+    if classes is None and numeric and names[:1] == ["1"] and names[-1] == str(len(names)):
+        tell(
+            ReadingWarning(
+                f"'{source}': its labels 1 to {len(names)} are {len(names)} classes, the outputs "
+                f"0 to {len(names) - 1} of a network",
+                False,
+            )
+        )
+    if present and not names:
+        table["category_name"] = labels.where(labels != NO_LABEL, "")
+    table["label"] = labels.map(position).fillna(UNKNOWN).astype(np.int64)
     return table, names
 
 
@@ -148,25 +167,21 @@ def metadata_of(folder: Path, tell: Tell | None, chosen: Mapping[str, str]) -> P
 
     One without a column ``label`` is pointed out with the columns that may be meant.
     """
-    for kind in (".csv", ".jsonl", ".parquet"):
-        file = folder / f"metadata{kind}"
-        if not file.is_file():
-            continue
-        table = _table(file, chosen=chosen)
-        columns = [str(c) for c in table]
-        if not {"file_name", "path"} & set(columns):
-            return None
-        if "label" in columns or chosen.get("label") in columns:
-            return file
-        unread = [c for c in columns if c not in ("file_name", "path")]
-        if tell is not None and unread:
-            tell(
-                ReadingWarning(
-                    f"'{file}' has the columns {', '.join(unread[:8])}, which are not read: if one "
-                    f"is the class, give {{path: {folder}, label: {unread[0]}}}"
-                )
-            )
+    tables = [folder / f"metadata{kind}" for kind in (".csv", ".jsonl", ".parquet")]
+    file = next(filter(Path.is_file, tables), None)
+    columns = [] if file is None else list(map(str, _table(file, chosen=chosen)))
+    others = [c for c in columns if c not in ("file_name", "path")]
+    if file is None or others == columns:
         return None
+    if "label" in columns or chosen.get("label") in columns:
+        return file
+    if tell is not None and others:
+        tell(
+            ReadingWarning(
+                f"'{file}' has the columns {', '.join(others[:8])}, which are not read: if one "
+                f"is the class, give {{path: {folder}, label: {others[0]}}}"
+            )
+        )
     return None
 
 
@@ -210,16 +225,14 @@ def _table(
     suffix = file.suffix.lower()
     try:
         if suffix in (".csv", ".tsv"):
-            table = _read_csv(file, chosen, tell)
+            table = _read_csv(file, chosen)
         elif suffix in (".parquet", ".pq"):
             table = pd.read_parquet(file)
             if any(table.index.names):  # of a table that was saved with one
                 table = table.reset_index()
-            table = table.rename(columns=renamed(table, file, chosen, tell))
         elif suffix == ".jsonl":
             lines = file.read_text("utf-8-sig").splitlines()
             table = pd.DataFrame([json.loads(line) for line in lines if line.strip()], dtype=object)
-            table = table.rename(columns=renamed(table, file, chosen, tell))
         elif suffix in (".txt", ".lst"):
             table = _read_image_list(file, labelled)
         else:
@@ -233,27 +246,29 @@ def _table(
         raise UserError(f"cannot read '{file}', which is not UTF-8: save it as UTF-8") from error
     except (ValueError, OSError) as error:
         raise UserError(f"cannot read '{file}': {str(error).splitlines()[0]}") from error
-    return table
+    return table.rename(columns=renamed(table, file, chosen, tell))
 
 
-def _read_csv(file: Path, chosen: Collection[str], tell: Tell | None) -> pd.DataFrame:
+def _read_csv(file: Path, chosen: Collection[str]) -> pd.DataFrame:
     with file.open(encoding="utf-8-sig", newline="") as lines:
         header = next((line for line in lines if line.strip()), "")
     usual, *rest = (",", ";", "\t") if file.suffix.lower() == ".csv" else ("\t", ",", ";")
     # Spreadsheets of some languages write semicolons.
     sep = usual if usual in header else next((mark for mark in rest if mark in header), usual)
     # Only an empty cell is missing: "NA" and "null" are possible class names.
-    options: dict[str, Any] = {"keep_default_na": False, "na_values": [""], "sep": sep}
-    options |= {
+    options: dict[str, Any] = {
+        "keep_default_na": False,
+        "na_values": [""],
+        "sep": sep,
         "encoding": "utf-8-sig",
         "skipinitialspace": f"{sep} " in header,
     }
-    names = renamed(pd.read_csv(file, nrows=0, **options), file, chosen, tell)
+    names = renamed(pd.read_csv(file, nrows=0, **options), file, chosen)
     named = [c for c, name in names.items() if name in ("path", "label") or is_named(name)]
     table = pd.read_csv(file, dtype=dict.fromkeys(named, str), **options)
     if not isinstance(table.index, pd.RangeIndex):
         raise UserError(f"cannot read '{file}': its rows have more cells than its first line names")
-    return table.rename(columns=names)
+    return table
 
 
 def _read_image_list(file: Path, labelled: bool) -> pd.DataFrame:
@@ -271,11 +286,7 @@ def _read_image_list(file: Path, labelled: bool) -> pd.DataFrame:
 
 
 def _absolute(paths: pd.Series, file: Path, root: StrPath | None) -> list[str]:
-    base = _base(file, root)
-    if not base.is_dir():
-        raise missing_path(base)
-    absolute = [found_below(base, path) for path in path_texts(paths, file)]
-    missing = [path for path in absolute if not os.path.isfile(path)]
+    absolute, missing = _files(paths, file, existing_folder(_base(file, root)))
     if missing:
         raise UserError(
             f"{len(missing)} of {len(absolute)} files listed in '{file}' are missing; first: "
@@ -305,12 +316,16 @@ def _present(table: pd.DataFrame, file: Path, root: StrPath | None, tell: Tell) 
 
 def missing_of(file: Path, root: StrPath | None) -> str:
     """The number of listed images that are not there, in words; empty where all are."""
-    base, paths = _base(file, root), read_file(file)["path"]
-    absolute = [found_below(base, path) for path in path_texts(paths, file)]
-    missing = [path for path in absolute if not os.path.isfile(path)]
+    absolute, missing = _files(read_file(file)["path"], file, _base(file, root))
     if not missing:
         return ""
     return f"{len(missing):,} of {len(absolute):,} images are missing, first '{missing[0]}'"
+
+
+def _files(paths: pd.Series, file: Path, base: Path) -> tuple[list[str], list[str]]:
+    """The files of all paths in a list, and those of them that are missing."""
+    files = [found_below(base, path) for path in path_texts(paths, file)]
+    return files, [path for path in files if not os.path.isfile(path)]
 
 
 def _base(file: Path, root: StrPath | None) -> Path:
@@ -388,8 +403,13 @@ def _numbers(column: pd.Series, source: Path, allowed: set[int] | None = None) -
     return values
 
 
-def _check_no_fractions(labels: pd.Series, source: str) -> None:
-    """Rejects measurements as labels: each fraction would become a class of its own."""
+def _check_whole(labels: pd.Series, present: list[str], source: str) -> None:
+    """Rejects negative numbers, and measurements: each fraction would become a class."""
+    negative = [name for name in present if re.fullmatch("-[0-9]+", name)]
+    if negative and all(re.fullmatch("-?[0-9]+", name) for name in present):
+        raise UserError(
+            f"'{source}' has label {negative[0]}: write {NO_LABEL} for an unknown class"
+        )
     labelled = labels != NO_LABEL
     numbers = pd.to_numeric(labels[labelled], errors="coerce")
     broken = np.flatnonzero(labelled)[(np.isfinite(numbers) & (numbers % 1 != 0)).to_numpy()]
@@ -399,36 +419,3 @@ def _check_no_fractions(labels: pd.Series, source: str) -> None:
             f"'{source}' row {row + 1}: label {labels.iloc[row]} is a number that is not whole: a "
             "class is a name or a whole number; give names to ranges of a measured value"
         )
-
-
-def _encode(
-    labels: pd.Series, classes: Sequence[str] | None, source: str, numeric: bool, tell: Tell
-) -> tuple[np.ndarray, list[str]]:
-    """Turns label texts into positions in the list of classes."""
-    present = sorted(set(labels) - {NO_LABEL})
-    if numeric and (classes is None or classes):
-        _check_no_fractions(labels, source)
-        negative = [name for name in present if re.fullmatch("-[0-9]+", name)]
-        if negative and all(re.fullmatch("-?[0-9]+", name) for name in present):
-            raise UserError(
-                f"'{source}' has label {negative[0]}: write {NO_LABEL} for an unknown class"
-            )
-    # Folder names are names even if they look like numbers: 001, 002, ...
-    ordered = ordered_names(present) if numeric else present
-    names = ordered if classes is None else list(classes)
-    if not names:
-        return np.full(len(labels), UNKNOWN, dtype=np.int64), names
-    position, how = matched(present, names, numeric)
-    if unknown := [name for name in present if name not in position]:
-        raise UserError(mismatch(present, names, unknown[0], source))
-    if how:
-        tell(ReadingWarning(f"'{source}': {how}", False))
-    if classes is None and numeric and names[0] == "1" and names[-1] == str(len(names)):
-        tell(
-            ReadingWarning(
-                f"'{source}': its labels 1 to {len(names)} are {len(names)} classes, the outputs "
-                f"0 to {len(names) - 1} of a network",
-                False,
-            )
-        )
-    return labels.map(position | {NO_LABEL: UNKNOWN}).to_numpy(np.int64), names

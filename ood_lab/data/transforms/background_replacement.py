@@ -208,11 +208,11 @@ class Replacement:
         segmenter: finds the objects where nothing else says where they are.
     """
 
-    background: Kind
-    background_source: StrPath | None
-    background_sets: Sequence[str]
-    masks: StrPath | None
-    segmenter: Segmenter | None
+    background: Kind = "origin"
+    background_source: StrPath | None = None
+    background_sets: Sequence[str] = ("train",)
+    masks: StrPath | None = None
+    segmenter: Segmenter | None = None
 
     def apply(
         self,

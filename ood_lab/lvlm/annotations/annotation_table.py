@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,6 +18,7 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath, packaged_table
+from ood_lab.common.grouping import grouped
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.common.installed_packages import need
 from ood_lab.common.unicode_names import remark
@@ -225,13 +225,9 @@ def check_images(root: Path, files: Sequence[str], key: str) -> None:
         UserError: a file is missing, with the sub-folder that has it, if one does.
     """
     check_folder(root, key)
-    wanted: dict[str, set[str]] = defaultdict(set)
-    for file in files:
-        folder, name = os.path.split(file)
-        wanted[folder].add(name)
     missing = []
-    for folder, names in wanted.items():
-        missing += [os.path.join(folder, name) for name in names - _names(root / folder)]
+    for folder, names in grouped(map(os.path.split, files)).items():
+        missing += [os.path.join(folder, name) for name in {*names} - _names(root / folder)]
     if not missing:
         return
     first = min(missing)

@@ -108,22 +108,14 @@ def _objects(files: Sequence[Path], frames: Sequence[_Frame], ids: Sequence[str]
     rows = []
     for file, frame, image in zip(files, frames, ids, strict=True):
         for entry in frame.objects:
-            if entry.deleted or not (kept := _category(file, entry.label)):
+            if entry.deleted or entry.label in _DROPPED:
                 continue
-            category, crowd = kept
+            category = entry.label.removesuffix(_GROUP)
+            check_known([category], LABELS, f"'{file}' has the unknown label '{{name}}'")
             box, area = _measure(np.array(entry.polygon, np.float64).reshape(-1, 2), frame)
-            rows.append((image, LABELS.index(category), box, area, crowd))
+            rows.append((image, LABELS.index(category), box, area, category != entry.label))
     image_ids, categories, boxes, areas, crowds = zip(*rows, strict=True) if rows else ((),) * 5
     return objects_table(image_ids, categories, LABELS, np.array(boxes), areas, crowds)
-
-
-def _category(file: Path, label: str) -> tuple[str, bool] | None:
-    """Name and whether it is a crowd; None = left out."""
-    if label in _DROPPED:
-        return None
-    single = label.removesuffix(_GROUP)
-    check_known([single], LABELS, f"'{file}' has the unknown label '{{name}}'")
-    return single, single != label
 
 
 def _measure(corners: np.ndarray, frame: _Frame) -> tuple[tuple[float, ...], float]:

@@ -15,8 +15,9 @@ from typing import Any, Literal, NamedTuple
 import networkx as nx
 import pandas as pd
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import replaced
+from ood_lab.common.grouping import grouped
 from ood_lab.lvlm.annotations import Annotations
 
 #: Kinds of concepts: things, surroundings, and what is neither (``hot``).
@@ -100,7 +101,7 @@ CANDIDATES = 5
 Ranking = Callable[[nx.Graph, Collection[str]], Iterable[str]]
 
 
-def company(truth: Sequence[Sequence[str]], most: int = CANDIDATES) -> list[list[str]]:
+def company(truth: Sequence[Sequence[str]]) -> list[list[str]]:
     """Of every image, the absent concepts that most often accompany the present ones.
 
     ``sum_f c(f, h)`` over what is there, with c the number of images that show both; ties by name.
@@ -111,7 +112,7 @@ def company(truth: Sequence[Sequence[str]], most: int = CANDIDATES) -> list[list
         for name in set(names) & set(graph):
             total.update({other: about["frequency"] for other, about in graph.adj[name].items()})
         absent = [name for name in total if name not in names]
-        results.append(sorted(absent, key=lambda name: (-total[name], name))[:most])
+        results.append(sorted(absent, key=lambda name: (-total[name], name))[:CANDIDATES])
     return results
 
 
@@ -142,48 +143,31 @@ def concepts_of(annotations: Annotations) -> Concepts:
     Raises:
         UserError: fewer than two concepts ever meet in an image.
     """
-    shown: dict[int | str, list[str]] = {image: [] for image in annotations.images["image"]}
     objects = annotations.objects
-    for image, category in zip(objects["image"], objects["category"].astype(str), strict=True):
-        shown[image].append(category)
+    categories = objects["category"].astype(str)
+    shown = grouped(zip(objects["image"], categories, strict=True))
     places = annotations.scenes
     truth = [
-        sorted(set(names)) + ([places[image]] if image in places else [])
-        for image, names in shown.items()
+        sorted(set(shown.get(image, ()))) + ([places[image]] if image in places else [])
+        for image in annotations.images["image"]
     ]
     if not any(len(names) > 1 for names in truth):
         raise UserError(f"{annotations.name}: no two concepts are ever seen in one image")
     types = dict.fromkeys(places.values(), ENVIRONMENT) | dict.fromkeys(
         annotations.categories, ENTITY
     )
-    states, actions = _attributes(annotations)
-    return Concepts(
-        name=annotations.name,
-        truth=truth,
-        hallu=company(truth),
-        types=types,
-        states=states,
-        actions=actions,
+    values = grouped(
+        ((category, key), value)
+        for category, attributes in zip(categories, objects["attributes"], strict=True)
+        for key, value in attributes.items()
     )
-
-
-def _attributes(
-    annotations: Annotations,
-) -> tuple[dict[str, list[Attribute]], dict[str, list[Attribute]]]:
-    objects = annotations.objects
-    values: dict[tuple[str, str], set[str]] = {}
-    for category, attributes in zip(
-        objects["category"].astype(str), objects["attributes"], strict=True
-    ):
-        for key, value in attributes.items():
-            values.setdefault((category, key), set()).add(value)
     states: dict[str, list[Attribute]] = {}
     actions: dict[str, list[Attribute]] = {}
     for (category, key), words in sorted(values.items()):
         into = actions if key == _ACTION else states
-        pairs = permutations(sorted(words), 2)
+        pairs = permutations(sorted(set(words)), 2)
         into.setdefault(category, []).extend(Attribute(a, b) for a, b in pairs)
-    return states, actions
+    return Concepts(annotations.name, truth, company(truth), types, states, actions)
 
 
 #: Two entities, or an entity in an environment.
@@ -214,11 +198,9 @@ def frequency(graph: nx.Graph, pair: Pair) -> int:
 
 def distance(graph: nx.Graph, pair: Pair) -> int | None:
     """Edges on the shortest path between the two: 1 where they meet; None where there is none."""
-    if pair.first not in graph or pair.second not in graph:
-        return None
     try:
         return int(nx.shortest_path_length(graph, pair.first, pair.second))
-    except nx.NetworkXNoPath:
+    except (nx.NodeNotFound, nx.NetworkXNoPath):
         return None
 
 
@@ -230,30 +212,19 @@ def kind_of(graph: nx.Graph, first: str, second: str) -> Kind | None:
     return "ev" if types == {ENTITY, ENVIRONMENT} else None
 
 
-def _pair(graph: nx.Graph, first: str, second: str) -> Pair | None:
-    kind = kind_of(graph, first, second)
-    if kind is None or first == second:
-        return None
-    if kind == "ee":
-        first, second = sorted((first, second))
-    elif graph.nodes[first]["type"] == ENVIRONMENT:
-        first, second = second, first
-    return Pair(first, second, kind)
-
-
 def joined_pairs(graph: nx.Graph) -> list[Pair]:
     """The pairs that meet, in the order of their names."""
-    pairs = (_pair(graph, first, second) for first, second in graph.edges())
-    return sorted(pair for pair in pairs if pair is not None)
+    return sorted(pair for pair in all_pairs(graph) if graph.has_edge(pair.first, pair.second))
 
 
 def all_pairs(graph: nx.Graph) -> list[Pair]:
     """Every pair, whether it meets or not, in the order of its names."""
-    results = {}
-    for wanted in (ENTITY, ENVIRONMENT):
-        results[wanted] = sorted(n for n, kind in graph.nodes(data="type") if kind == wanted)
-    pairs = [Pair(a, b, "ee") for a, b in combinations(results[ENTITY], 2)]
-    return pairs + [Pair(a, b, "ev") for a in results[ENTITY] for b in results[ENVIRONMENT]]
+    entities, environments = (
+        sorted(name for name, kind in graph.nodes(data="type") if kind == wanted)
+        for wanted in (ENTITY, ENVIRONMENT)
+    )
+    pairs = [Pair(a, b, "ee") for a, b in combinations(entities, 2)]
+    return pairs + [Pair(a, b, "ev") for a, b in product(entities, environments)]
 
 
 #: A graph: what meets (T), or what tempts where others are (H).
@@ -270,8 +241,8 @@ def hallucination_graph(concepts: Concepts) -> nx.Graph:
     """H: an edge joins a concept that is seen with one that might be said to be there, too."""
     edges: list[tuple[str, str]] = []
     for names, tempting in zip(concepts.truth, concepts.hallu, strict=True):
-        results = {tuple(sorted(pair)) for pair in product(names, tempting)}
-        edges += sorted((first, second) for first, second in results if first != second)
+        results = {ordered(pair) for pair in product(names, tempting)}
+        edges += sorted(pair for pair in results if pair[0] != pair[1])
     return described(counted(edges), concepts)
 
 
@@ -311,15 +282,14 @@ def read_graphml(path: Path) -> nx.Graph:
     """
     if not path.is_file():
         raise UserError(f"there is no graph '{path}'")
-    try:
+    kinds = (KeyError, ValueError, SyntaxError, nx.NetworkXError)
+    with reported_as(f"'{path}' is not a concept graph in GraphML: {{reason}}", kinds):
         graph = nx.read_graphml(path)
         for _, about in graph.nodes(data=True):
             about |= {key: _decoded(about.get(key, "")) for key in _LISTS}
             about.setdefault("type", "")
         for *_, about in graph.edges(data=True):
             about["frequency"] = int(about["frequency"])
-    except (KeyError, ValueError, SyntaxError, nx.NetworkXError) as error:
-        raise UserError(f"'{path}' is not a concept graph in GraphML: {error}") from error
     return graph
 
 

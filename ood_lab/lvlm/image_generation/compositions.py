@@ -94,30 +94,20 @@ def compose(
         seed: of the draws.
         draws: compositions of every pair; equal ones are made once.
     """
-    results: dict[Composition, None] = {}
-    for pair in pairs:
+    results = []
+    for pair in dict.fromkeys(pairs):
         rng = text_stream(seed, name, pair.first, pair.second)
-        seen: set[tuple[Concept, Concept]] = set()
+        first_draws: dict[tuple[Concept, Concept], int] = {}
         for draw in range(draws):
-            both = (
-                _concept(pair.first, graph, swaps, rng),
-                _concept(pair.second, graph, swaps, rng),
-            )
-            if both in seen:
-                continue
-            seen.add(both)
-            first, second = both
-            composition = Composition(
-                name,
-                pair.kind,
-                first,
-                second,
-                frequency(graph, pair),
-                distance(graph, pair),
-                draw,
-            )
-            results[composition] = None
-    return list(results)
+            first = _concept(pair.first, graph, swaps, rng)
+            second = _concept(pair.second, graph, swaps, rng)
+            first_draws.setdefault((first, second), draw)
+        often, steps = frequency(graph, pair), distance(graph, pair)
+        results += [
+            Composition(name, pair.kind, first, second, often, steps, draw)
+            for (first, second), draw in first_draws.items()
+        ]
+    return results
 
 
 def _concept(name: str, graph: nx.Graph, swaps: bool, rng: np.random.Generator) -> Concept:

@@ -13,6 +13,7 @@ from typing import Any
 from PIL import Image
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import grouped
 from ood_lab.lvlm.image_generation.compositions import Order
 from ood_lab.lvlm.image_generation.prompt_generator import PromptGenerator
 
@@ -63,9 +64,10 @@ class DiffusionGenerator(PromptGenerator):
     def images(self, orders: Sequence[Order]) -> list[Image.Image | None]:
         """See :class:`~ood_lab.lvlm.image_generation.compositions.Generator`."""
         results: dict[int, Image.Image | None] = {}
-        groups: dict[str, list[int]] = {}
-        for place, order in enumerate(orders):
-            groups.setdefault(json.dumps(order.settings, sort_keys=True), []).append(place)
+        groups = grouped(
+            (json.dumps(order.settings, sort_keys=True), place)
+            for place, order in enumerate(orders)
+        )
         for settings, places in groups.items():
             self._pipeline.arguments = {**self.arguments, **json.loads(settings)}
             images = self._pipeline(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
-from annotated_types import Ge, Interval
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from ood_lab.common.arguments import Count, Share
 from ood_lab.lvlm.image_generation.compositions import Order
 from ood_lab.lvlm.image_text.base import ImageTextModel, Scores, purified
 from ood_lab.lvlm.scoring.human_verdicts import ACCEPT, REJECT, AuditVerdicts, read_audit
@@ -21,7 +21,6 @@ _COLUMNS = [
     *("file", "criterion", "kind", "first", "second", "conf_first", "conf_second"),
     *("detected", "kept", "reason", "prompt", "style"),
 ]
-Share = Annotated[float, Interval(ge=0.0, le=1.0)]
 
 
 @runtime_checkable
@@ -47,7 +46,7 @@ class Filter:
 
     min_conf: Share = 0.65
     check_env: bool = False
-    keep_top: Annotated[int, Ge(1)] | None = None
+    keep_top: Count | None = None
     detected_conf: Share = 0.6
     by_scene: bool = False
 

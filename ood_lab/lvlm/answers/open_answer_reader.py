@@ -46,9 +46,10 @@ class TextModel:
         Raises:
             UserError: the model cannot answer, or has not answered all. Replies are kept.
         """
-        questions = [
-            Question(_id(kind, text), kind, None, text, "") for text in dict.fromkeys(texts)
-        ]
+        questions = []
+        for text in dict.fromkeys(texts):
+            digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+            questions.append(Question(f"{kind}/{digest}", kind, None, text, ""))
         answers = answers_to(questions, Path(), self.model, self.store) if questions else []
         errors = [answer.error for answer in answers if answer.error]
         if errors and not self.accept_failed:
@@ -58,10 +59,6 @@ class TextModel:
                 "others again, or give task.accept_failed=true to skip them"
             )
         return {a.prompt: None if a.error else without_reasoning(a.response) for a in answers}
-
-
-def _id(kind: str, text: str) -> str:
-    return f"{kind}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 #: ``task.parser`` that has ``reader=...`` read the answers.
@@ -199,13 +196,11 @@ def matched(
     ]
     replies = model.replies(kind or by, texts)
     table = judgements if "matched_by" in judgements else judgements.assign(matched_by="")
-    values = {
-        text: None if replies[text] is None else parser(str(replies[text]), str(question))
-        for text, question in zip(texts, rows["text"], strict=True)
-    }
-    for row, text in zip(rows.index, texts, strict=True):
-        if values[text] is not None:
-            right = values[text] == table.at[row, "truth"]
-            columns = ["parsed", "correct", "status", "matched_by"]
-            table.loc[row, columns] = [values[text], right, PARSED, by]
+    columns = ["parsed", "correct", "status", "matched_by"]
+    for row, question, text in zip(rows.index, rows["text"], texts, strict=True):
+        reply = replies[text]
+        value = None if reply is None else parser(reply, question)
+        if value is not None:
+            right = value == table.at[row, "truth"]
+            table.loc[row, columns] = [value, right, PARSED, by]
     return table

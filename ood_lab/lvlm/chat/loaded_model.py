@@ -33,17 +33,6 @@ class LoadedModel(NamedTuple):
     ends: frozenset[int]
     image_inputs: tuple[str, ...]
 
-    def rendered(self, messages: Sequence[Message]) -> str:
-        """The prompt, in the model's own template."""
-        return rendered(self.processor, [_in_parts(message) for message in messages])
-
-    def encode(self, texts: Sequence[str], images: Sequence[Sequence[Image.Image]]) -> Any:
-        """Inputs of the model, padded where its positions do not count from."""
-        side = "right" if has_encoder(self.model) else "left"
-        inputs = encoded(self.processor, texts, images, side)
-        inputs.pop("labels", None)  # PaliGemma's, which are for training
-        return inputs.to(self.model.device, dtype=self.model.dtype)
-
     def generated(self, sequences: Tensor, prompts: Tensor) -> Tensor:
         """Only the new tokens of what ``generate`` returned, ``[B, L]``.
 
@@ -137,7 +126,7 @@ class ModelRequest:
     @classmethod
     def of(cls, batch: Requests, vlm: LoadedModel, max_pixels: int | None) -> ModelRequest:
         """Opens the images, each once."""
-        texts = [vlm.rendered(request.messages) for request in batch]
+        texts = [rendered(vlm.processor, [*map(_in_parts, item.messages)]) for item in batch]
         paths = [images_of(request.messages) for request in batch]
         opened = {path: open_image(path, max_pixels) for row in paths for path in row}
         return cls(vlm, texts, paths, [[opened[path] for path in row] for row in paths])
@@ -149,9 +138,13 @@ class ModelRequest:
 
     @cached_property
     def encoded(self) -> Mapping[str, Any]:
-        """Inputs of the model."""
-        inputs: Mapping[str, Any] = self.vlm.encode(self.texts, self.images)
-        return inputs
+        """Inputs of the model, padded where its positions do not count from."""
+        model = self.vlm.model
+        side = "right" if has_encoder(model) else "left"
+        inputs = encoded(self.vlm.processor, self.texts, self.images, side)
+        inputs.pop("labels", None)  # PaliGemma's, which are for training
+        on_device: Mapping[str, Any] = inputs.to(model.device, dtype=model.dtype)
+        return on_device
 
     @property
     def images_each(self) -> int:

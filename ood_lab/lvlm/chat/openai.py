@@ -221,7 +221,7 @@ class OpenAIChat(OpenAIServer, ChatModel):
                 used.update({k: v for k, v in reply.usage.items() if v})
                 yield reply
         if used:
-            log.info("%s", bill(used, self.price))
+            log.info("%s", bill(used, self.cost_of(used)))
 
     def _estimate(self, requests: Requests) -> str:
         fields = (self._fields(longest_reply(self.max_tokens, r.question)) for r in requests)
@@ -432,11 +432,11 @@ def _most_of_replies(requests: Iterable[Mapping[str, Any]]) -> int | None:
     return total
 
 
-def bill(used: Mapping[str, int], price: Price | None) -> str:
-    """Tokens that were used, and their cost."""
+def bill(used: Mapping[str, int], cost: float | None) -> str:
+    """Tokens that were used, and their cost where it is known."""
     sent, received = used.get("prompt_tokens", 0), used.get("completion_tokens", 0)
     text = f"used {sent:,} tokens of input and {received:,} of output"
-    return text + (f", a cost of {_money(cost_of(price, sent, received))}" if price else "")
+    return text if cost is None else f"{text}, a cost of {_money(cost)}"
 
 
 def cost_of(price: Price, sent: int, received: int) -> float:

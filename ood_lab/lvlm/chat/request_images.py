@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,13 @@ def open_image(path: str, max_pixels: int | None = None) -> Image.Image:
     Raises:
         UserError: it cannot be read.
     """
-    return _smaller(load_rgb(path), max_pixels)
+    image = load_rgb(path)
+    pixels = image.width * image.height
+    if max_pixels is None or pixels <= max_pixels:
+        return image
+    factor = math.sqrt(max_pixels / pixels)
+    size = max(1, int(image.width * factor)), max(1, int(image.height * factor))
+    return image.resize(size, Image.Resampling.BICUBIC)
 
 
 def data_url(path: str, max_pixels: int | None = None) -> str:
@@ -40,7 +47,9 @@ def data_url(path: str, max_pixels: int | None = None) -> str:
         mime = _SENT_AS_IS.get(file.format or "")
         upright = is_upright(file)
     if not (fits and mime and upright):
-        content, mime = _png(open_image(path, max_pixels)), "image/png"
+        buffer, mime = io.BytesIO(), "image/png"
+        open_image(path, max_pixels).save(buffer, "PNG")
+        content = buffer.getvalue()
     return f"data:{mime};base64,{base64.b64encode(content).decode('ascii')}"
 
 
@@ -63,34 +72,20 @@ def sendable(message: Message, max_pixels: int | None = None) -> dict[str, Any]:
     return {**message, "content": parts}
 
 
-def images_of(messages: list[Message] | tuple[Message, ...] | Any) -> list[str]:
+def images_of(messages: Sequence[Message]) -> list[str]:
     """Paths of all images of a request, in order."""
     return [part["image_url"]["url"] for part in _parts(messages) if part["type"] == "image_url"]
 
 
-def texts_of(messages: Any) -> list[str]:
+def texts_of(messages: Sequence[Message]) -> list[str]:
     """All texts of a request, in order."""
     return [part["text"] for part in _parts(messages) if part["type"] == "text"]
 
 
-def _parts(messages: Any) -> list[dict[str, Any]]:
+def _parts(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """All parts of all messages; a content that is a text is one part."""
     parts: list[dict[str, Any]] = []
     for message in messages:
         content = message["content"]
         parts += [{"type": "text", "text": content}] if isinstance(content, str) else content
     return parts
-
-
-def _smaller(image: Image.Image, max_pixels: int | None) -> Image.Image:
-    if max_pixels is None or image.width * image.height <= max_pixels:
-        return image
-    factor = math.sqrt(max_pixels / (image.width * image.height))
-    size = max(1, int(image.width * factor)), max(1, int(image.height * factor))
-    return image.resize(size, Image.Resampling.BICUBIC)
-
-
-def _png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return buffer.getvalue()

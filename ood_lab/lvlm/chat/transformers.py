@@ -369,7 +369,8 @@ class TransformersChat(ChatModel):
         new = vlm.generated(sequences, inputs["input_ids"])
         prompts = inputs["attention_mask"].sum(1).tolist()
         return [
-            _ModelReply(_until(ids, vlm.ends), mine, prompt)
+            # What follows an end is padding.
+            _ModelReply([*takewhile(lambda token: token not in vlm.ends, ids)], mine, prompt)
             for ids, mine, prompt in zip(new.tolist(), scores, prompts, strict=True)
         ]
 
@@ -489,8 +490,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, torch.OutOfMemoryError):
         raise error
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-
-
-def _until(ids: list[int], ends: frozenset[int]) -> list[int]:
-    """A reply up to where it ends; what follows is padding."""
-    return list(takewhile(lambda item: item not in ends, ids))

@@ -179,10 +179,15 @@ def yes_or_no(answer: object, where: str) -> str:
     Raises:
         UserError: it is something else.
     """
-    word = str(answer).strip().removesuffix(".0").strip(".").lower()
+    word = _word(answer)
     if word not in _WRITTEN:
         raise UserError(f"{where}: the answer {answer!r} is neither yes nor no: write yes or no")
     return _WRITTEN[word]
+
+
+def _word(answer: object) -> str:
+    """An answer in lower case, without a full stop; a whole number without its fraction."""
+    return str(answer).strip().removesuffix(".0").strip(".").lower()
 
 
 def _question(given: Record, where: str, number: int, table: bool) -> Question:
@@ -256,7 +261,7 @@ def _kind(text: str, answer: object, options: Sequence[str], objects: bool) -> s
     """The kind of a question that does not say it; 0 and 1 are no and yes to "Is there ...?"."""
     if options or objects:
         return CHOICE if options else GENERATIVE
-    word = str(answer).strip().removesuffix(".0").strip(".").lower()
+    word = _word(answer)
     if in_digits(word).isdecimal() and not isinstance(answer, bool):
         return "yes_no" if word in _WRITTEN and _YES_NO_TEXT.search(text) else COUNT
     return "yes_no" if word in _WRITTEN or answer in (None, "") else FREE_TEXT
@@ -268,15 +273,11 @@ def _plain_answer(question: Question, where: str) -> str:
     if question.parser in YES_NO_PARSERS:
         return yes_or_no(answer, where)
     if question.parser == _NUMBER:
-        try:
-            count = float(in_digits(str(answer).strip().lower()).replace(",", ""))
-            if count != int(count) or count < 0:
-                raise ValueError
-        except (ValueError, OverflowError):
-            raise UserError(
-                f"{where}: the answer {answer!r} is no count: write a number such as 3"
-            ) from None
-        return str(int(count))
+        digits = in_digits(str(answer).strip().lower()).replace(",", "")
+        count = re.fullmatch(r"(\d{1,18})(?:\.0*)?", digits)
+        if count is None:
+            raise UserError(f"{where}: the answer {answer!r} is no count: write a number such as 3")
+        return str(int(count[1]))
     if question.options:
         letters = ascii_uppercase[: len(question.options)]
         said = str(answer).strip()

@@ -326,7 +326,7 @@ class EvaluationOutcome:
     @property
     def verdict(self) -> Verdict:
         """The shift of each dataset, and which detector detects it."""
-        return Verdict.of(self.everything, self.record)
+        return Verdict(self.everything, self.record)
 
     @property
     def recommended(self) -> str | None:

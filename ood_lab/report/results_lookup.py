@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import combinations, starmap
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 
+from ood_lab.common.grouping import grouped
 from ood_lab.metrics import FEWEST, FEWEST_FOR_THRESHOLD, metric_of, ranked, sets_of_means
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.report.rendering.metric_definitions import DAGGER, finding_sentences, fpr95_sentence
@@ -19,36 +20,10 @@ from ood_lab.schema.image_columns import AXES, LEVELS, Axis
 from ood_lab.schema.results import of_kind, whole
 from ood_lab.schema.run_record import RunRecord
 
-_Key = TypeVar("_Key")
-
 #: Up to so many detectors one table needs no sections.
 UNGROUPED = 20
 #: The sections of a longer one, in order.
 SECTIONS = ("logits", "features", "head", "network")
-
-
-def marked(
-    values: Mapping[_Key, float], metric: str, not_worse: Collection[_Key] | None
-) -> set[_Key]:
-    """Which values of a column carry the mark of the best; none where there is one value.
-
-    Args:
-        values: of the column; NaN where it is missing.
-        metric: that it shows.
-        not_worse: those that a test does not call worse than the best, which may be none. None =
-            there is no test: those that share the best value as shown (one decimal of a percent).
-    """
-    shown = {key: round(value, 3) for key, value in values.items() if not math.isnan(value)}
-    if len(shown) < 2 or not metric_of(metric).ranks:
-        return set()
-    if not_worse is not None:
-        return {key for key in shown if key in not_worse}
-    best = (max if metric_of(metric).better == "higher" else min)(shown.values())
-    return {key for key, value in shown.items() if value == best}
-
-
-def _none_if_missing(value: Any) -> Any:
-    return None if pd.isna(value) or value == "" else value
 
 
 class RunView:
@@ -95,30 +70,26 @@ class RunView:
         self.table = results
         self._index = self._build_index(results)
         self.level_sets, self.sets = self._find_sets()
-        tests = pd.DataFrame(columns=["dataset", "detector", "best"])
-        tests = tests if significance is None else significance
-        tests = tests if "metric" in tests else tests.assign(metric="auroc")
+        tests = pd.DataFrame() if significance is None else significance.astype(object)
         self._significance = {
-            (test["metric"], test["detector"], _none_if_missing(test["dataset"])): bool(
-                test["best"]
-            )
-            for test in tests.to_dict("records")
+            (test.get("metric", "auroc"), test["detector"], test["dataset"]): test["best"]
+            for test in tests.where(tests.notna(), None).to_dict("records")
         }
-        names = [d for d in results["detector"].drop_duplicates() if _none_if_missing(d)]
         self._doubted = {name for finding in record.findings for name in finding.sets}
+        names = results["detector"].dropna().unique()
         self.detectors = ranked({d: self.mean("auroc", d).value for d in names})
 
     @staticmethod
     def _build_index(results: pd.DataFrame) -> dict[tuple[Any, ...], Estimate]:
         keys = results[["metric", "detector", "dataset", *LEVELS]].astype(object)
-        keys = keys.where(keys.notna() & (keys != ""), None)
+        keys = keys.where(keys.notna(), None)
         counts = results.reindex(columns=["n_id", "n_ood"]).fillna(0).astype(int)
         cells = pd.concat([results[["value", "ci_low", "ci_high"]], counts], axis=1)
         estimates = starmap(Estimate, cells.itertuples(index=False, name=None))
         return dict(zip(keys.itertuples(index=False, name=None), estimates, strict=True))
 
     def _find_sets(self) -> tuple[list[str], list[str]]:
-        rows = self.table[self.table["dataset"].notna() & (self.table["dataset"] != "")]
+        rows = self.table[self.table["dataset"].notna()]
         levelled = rows[list(LEVELS)].notna().any(axis=1)
         level_sets = list(rows.loc[levelled, "dataset"].drop_duplicates())
         of_sets = rows[~levelled & (rows["metric"] == "auroc")].drop_duplicates("dataset")
@@ -131,10 +102,9 @@ class RunView:
         """The detectors by what they look at, best first; one section without a title if few."""
         if len(self.detectors) <= UNGROUPED:
             return [("", self.detectors)]
-        titles_present = map(self.reads, self.detectors)
-        titles = [*SECTIONS, *(title for title in titles_present if title not in SECTIONS), ""]
-        by_title = {t: [d for d in self.detectors if self.reads(d) == t] for t in titles}
-        return [(t, names) for t, names in by_title.items() if names]
+        places = {title: place for place, title in enumerate(SECTIONS)}
+        by_title = grouped((self.reads(name), name) for name in self.detectors)
+        return sorted(by_title.items(), key=lambda part: places.get(part[0], len(places)))
 
     def reads(self, detector: str) -> str:
         """What a detector looks at: logits, features, ...; empty where that is not known."""
@@ -170,12 +140,10 @@ class RunView:
     @property
     def dads(self) -> dict[str, str]:
         """The kinds of DAD that have a value, and of how many pairs each is."""
-        n, metrics = (
-            math.comb(len(self.groups), 2),
-            set(self.table.dropna(subset="value")["metric"]),
-        )
-        kinds = {"dad_of_means": f"of means, of {n}", "dad_pooled": f"pooled, of {n}"}
-        kinds = {"dad": f"of {self.most_dad}"} | kinds if self.most_dad else {}
+        n = math.comb(len(self.groups), 2)
+        kinds = {"dad": f"of {self.most_dad}"}
+        kinds |= {"dad_of_means": f"of means, of {n}", "dad_pooled": f"pooled, of {n}"}
+        metrics = set(self.table.dropna(subset="value")["metric"]) if self.most_dad else ()
         return {name: words for name, words in kinds.items() if name in metrics}
 
     @property
@@ -233,7 +201,10 @@ class RunView:
         semantic: float | None = None,
         covariate: float | None = None,
     ) -> Estimate:
-        """The estimate of one cell; all NaN where the table has no such row."""
+        """The estimate of one cell; all NaN where the table has no such row.
+
+        Of one level of an axis it is that of all levels of the other together.
+        """
         return self._index.get((metric, detector, ood, semantic, covariate), Estimate())
 
     @cached_property
@@ -304,22 +275,24 @@ class RunView:
             if not any(self.levels(ood, axis) for axis in AXES)
         ]
 
-    def at_level(self, metric: str, detector: str, ood: str, axis: Axis, level: float) -> Estimate:
-        """The estimate of one level of ``axis``, all levels of the other together."""
-        semantic, covariate = (level, None) if axis == "semantic" else (None, level)
-        return self.get(metric, detector, ood, semantic, covariate)
-
     def best(self, metric: str, ood: str | None, values: dict[str, float]) -> set[str]:
-        """Detectors to mark in a column with ``values``, see :func:`marked`.
+        """Detectors to mark in a column with ``values``, of which some may be missing (NaN).
 
-        ``dataset`` is None for ``mean_<metric>`` and ``mean_<group>_<metric>``. None is marked
-        where :attr:`has_marks` is False, nor where no detector is significantly above chance.
+        They are those that a test does not call worse than the best. Without tests of the column
+        they are those that share the best value as shown (one decimal of a percent). None is
+        marked where :attr:`has_marks` is False, where there is one value, and where no detector is
+        significantly above chance. ``dataset`` is None for ``mean_<metric>`` and
+        ``mean_<group>_<metric>``.
         """
-        if not self.has_marks:
+        record = metric_of(metric)
+        shown = {d: round(value, 3) for d, value in values.items() if not math.isnan(value)}
+        if not self.has_marks or len(shown) < 2 or not record.ranks:
             return set()
         tests = {d: self._significance.get((metric, d, ood)) for d in values}
         if any(test is not None for test in tests.values()):
-            return marked(values, metric, {d for d, test in tests.items() if test})
+            return {d for d in shown if tests[d]}
         aurocs = [self._significance.get(("auroc", d, ood)) for d in values]
-        undetected = False in aurocs and not any(aurocs)
-        return set() if undetected else marked(values, metric, None)
+        if False in aurocs and not any(aurocs):
+            return set()
+        best = (max if record.better == "higher" else min)(shown.values())
+        return {d for d, value in shown.items() if value == best}

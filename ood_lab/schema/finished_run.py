@@ -97,14 +97,12 @@ def finished_runs(
     patterns = [runs] if isinstance(runs, str) else list(runs)
     finished: set[Path] = set()
     for pattern in patterns:
-        matches = sorted(Path(p) for p in glob.glob(pattern, recursive=True) if Path(p).is_dir())
+        matches = {Path(p) for p in glob.glob(pattern, recursive=True) if Path(p).is_dir()}
         if not matches:
             raise UserError(f"task.runs={pattern} matches no folder: name run folders or a parent")
-        searched: set[Path] = set()
         for match in matches:
             # `**` matches every folder below the first one as well.
-            if not searched.intersection(match.parents):
-                searched.add(match)
+            if not matches.intersection(match.parents):
                 finished |= {file.parent for file in match.rglob("DONE")}
     complete = [run for run in map(FinishedRun, sorted(finished)) if any(map(run.has, tables))]
     if not complete:

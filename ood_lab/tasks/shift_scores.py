@@ -14,7 +14,6 @@ from ood_lab.evaluation.shift.image_distances import SPLIT, Distances, measured_
 from ood_lab.evaluation.shift.shift_encoder import clip_features, foreign, load_decompositions
 from ood_lab.evaluation.shift.shift_rulers import corrupted_test, mark_distances
 from ood_lab.evaluation.split_features import require_ood
-from ood_lab.metrics import VERDICT
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.drawing import optional
 from ood_lab.report.rendering.prose import sentences
@@ -27,7 +26,7 @@ from ood_lab.report.shift.shift_tables import (
     farthest_sentences,
     summary_tables,
 )
-from ood_lab.report.verdict.rules import WORDS, Verdict, shift_units
+from ood_lab.report.verdict.rules import WORDS, Verdict
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import write_results
 from ood_lab.shift.level_agreement import agreement
@@ -135,7 +134,7 @@ class ShiftScores(Task):
         record.k, record.rulers = k, distances.facts["rulers"]
         record.id_images = len(features["train"])
         record.data = {name: split.identity for name, split in data.splits.items()}
-        verdict = Verdict(VERDICT.table([], model=ws.clip.name, seed=ws.seed), shift_units(results))
+        verdict = Verdict(results)
         lines = [
             *sentences(WORDS, "shift", {"rulers": record.rulers}),
             *farthest_sentences(distances.summary, SPLIT),

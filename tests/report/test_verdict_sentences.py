@@ -12,6 +12,7 @@ from ood_lab.metrics import Evaluation, verdict_of
 from ood_lab.report.rendering.terminal import Printed, print_blocks
 from ood_lab.report.verdict import Verdict
 from ood_lab.schema.image_columns import CLASS_UNITS, RATIO, SEVERITY
+from ood_lab.schema.run_record import Finding, RunRecord
 
 #: Words of this project that the field does not use (section 1 of the sheet of words).
 PRIVATE = "notices|stands|lies|beside|alone|looks|meaning|told apart|farther|take "
@@ -47,7 +48,14 @@ def shift(*rows):
     columns = ["dataset", "metric", "value", "ci_low", "ci_high"]
     table = pd.DataFrame(rows, columns=columns)
     axes = table["metric"].map(AXES).fillna("covariate")
-    return table.assign(axis=axes, n=100)
+    return table.assign(kind="shift", axis=axes, n=100)
+
+
+def verdict_on(rows, *others, flagged=(), remarks=(), next=None, **facts):
+    """The verdict of rows of all kinds, and of facts of the record."""
+    record = RunRecord(findings=[Finding("Some are damaged.", tuple(flagged))], **facts)
+    record.verdict.remarks, record.verdict.next = list(remarks), next
+    return Verdict(pd.concat([rows, *others], ignore_index=True), record)
 
 
 def printed(verdict, width=80):
@@ -71,7 +79,7 @@ def said(verdict):
 
 def test_recommended_is_the_cheapest_of_the_best():
     rows = rows_of(two(vim=2.5, knn=2.45, msp=1.0), costs={"vim": 2, "knn": 1, "msp": 0})
-    verdict = Verdict(rows)
+    verdict = verdict_on(rows)
     words = said(verdict)
     assert verdict.recommended == "knn"
     assert re.match(
@@ -82,18 +90,18 @@ def test_recommended_is_the_cheapest_of_the_best():
     assert re.search(r"FPR95 .*: ID images flagged when 95% of OOD images are detected\.", words)
     assert re.search(rf"AUROC of the baseline msp is {NUMBER} points {ENDS} lower", words)
     assert "300 ID test and 400 OOD images" in words
-    of_id = said(Verdict(rows, positive="id"))
+    of_id = said(verdict_on(rows, fpr95_positive="id"))
     assert re.match(r"Use knn: .* 5 of 100 of your own images, it misses \d+ of 100 OOD", of_id)
     assert "OOD images accepted when 95% of ID images are accepted" in of_id
 
 
 def test_one_that_is_better_than_all_others():
-    words = said(Verdict(rows_of(two(knn=3.0, msp=0.5))))
+    words = said(verdict_on(rows_of(two(knn=3.0, msp=0.5))))
     assert "Mean AUROC of knn is significantly higher than that of all others." in words
 
 
 def test_no_detector_detects():
-    verdict = Verdict(rows_of(two(knn=0.0, msp=-0.1)))
+    verdict = verdict_on(rows_of(two(knn=0.0, msp=-0.1)))
     words = said(verdict)
     assert (verdict.recommended, verdict.detects) == (None, False)
     assert (
@@ -104,21 +112,21 @@ def test_no_detector_detects():
 
 
 def test_weak_is_said():
-    strong, weak = (said(Verdict(rows_of(two(knn=lift, msp=lift)))) for lift in (4.0, 0.8))
+    strong, weak = (said(verdict_on(rows_of(two(knn=lift, msp=lift)))) for lift in (4.0, 0.8))
     assert re.match(r"The best detector, \w+, is weak: where it flags 95 of 100", weak)
     assert "weak" not in strong
 
 
 def test_inverted_scores():
-    words = said(Verdict(rows_of(two(knn=2.0, ebo=-1.5))))
+    words = said(verdict_on(rows_of(two(knn=2.0, ebo=-1.5))))
     assert "Inverted: ebo rates the OOD images as more normal than your test images" in words
-    words = said(Verdict(rows_of(two(knn=-2.0, ebo=-1.5))))
+    words = said(verdict_on(rows_of(two(knn=-2.0, ebo=-1.5))))
     assert "Inverted: knn and ebo rate the OOD images" in words
 
 
 def test_a_dataset_at_chance_and_a_better_detector_there():
     lifts = {"knn": {"near": 0.0, "far": 4.0}, "msp": {"near": 1.0, "far": 1.0}}
-    words = said(Verdict(rows_of(lifts, costs={"knn": 0, "msp": 1})))
+    words = said(verdict_on(rows_of(lifts, costs={"knn": 0, "msp": 1})))
     assert "AUROC of knn is not significantly above 50% on near." in words
     assert re.search(rf"On near, AUROC of msp is {NUMBER} points {ENDS} higher\.", words)
 
@@ -126,7 +134,7 @@ def test_a_dataset_at_chance_and_a_better_detector_there():
 def test_flagged_and_small_datasets_are_named_with_their_reason():
     lifts = {"knn": {"one": 2.0, "two": 2.0, "few": 2.0}}
     sizes = {"one": 100, "two": 100, "few": 7}
-    verdict = Verdict(rows_of(lifts, sizes, flagged=["two"]), flagged=["two", "test"])
+    verdict = verdict_on(rows_of(lifts, sizes, flagged=["two"]), flagged=["two", "test"])
     words = said(verdict)
     assert "The data check warns of two (†): it does not count in the means." in words
     assert "Fewer than 10 images in few: it does not count in the means." in words
@@ -134,12 +142,12 @@ def test_flagged_and_small_datasets_are_named_with_their_reason():
     assert any("two†" in line for line in printed(verdict))
     assert any(line.startswith("few ") for line in printed(verdict))
     every = ["one", "two", "few"]
-    words = said(Verdict(rows_of(lifts, sizes, flagged=every), flagged=every))
+    words = said(verdict_on(rows_of(lifts, sizes, flagged=every), flagged=every))
     assert "The data check warns of one, two and few (†), which the means count." in words
 
 
 def test_one_detector():
-    words = said(Verdict(rows_of({"knn": {"far": 2.0}})))
+    words = said(verdict_on(rows_of({"knn": {"far": 2.0}})))
     assert re.match(r"Use knn: .*\. AUROC ", words)
     assert "95% interval." in words
     assert "may be the best" not in words
@@ -148,7 +156,7 @@ def test_one_detector():
 
 @pytest.mark.parametrize("n", [1, 2, 12])
 def test_few_images_are_said(n):
-    words = said(Verdict(rows_of(two(knn=9.0, msp=9.0), n=n, n_id=max(n, 2))))
+    words = said(verdict_on(rows_of(two(knn=9.0, msp=9.0), n=n, n_id=max(n, 2))))
     if n == 1:
         assert "There are too few images to say whether a detector works." in words
     assert "[0.0, 0.0]" not in words
@@ -157,7 +165,7 @@ def test_few_images_are_said(n):
 
 def test_many_detectors_are_counted_not_listed():
     lifts = two(**{f"detector_{place}": 2.0 for place in range(27)}, msp=0.0)
-    words = said(Verdict(rows_of(lifts, n=30, n_id=30)))
+    words = said(verdict_on(rows_of(lifts, n=30, n_id=30)))
     assert re.search(r"\d+ detectors may be the best: (\w+, ){5}\w+ and \d+ others;", words)
 
 
@@ -170,7 +178,7 @@ def test_hundreds_of_datasets_fit_a_screen():
         for place, name in enumerate(names)
         for metric in (CLASS_UNITS, SEVERITY)
     ]
-    verdict = Verdict(rows, shift(*of_shift), next=("score", f"python eval.py {'x' * 90}"))
+    verdict = verdict_on(rows, shift(*of_shift), next=("score", f"python eval.py {'x' * 90}"))
     said(verdict)
     lines = printed(verdict)
     table = lines[: next(i for i, line in enumerate(lines) if line.startswith("AUROC 9"))]
@@ -182,7 +190,7 @@ def test_hundreds_of_datasets_fit_a_screen():
 
 def test_shift_in_units_and_beyond_them():
     rows = rows_of({"knn": {"slight": 1.0, "strong": 2.0, "odd": 2.0}})
-    verdict = Verdict(
+    verdict = verdict_on(
         rows,
         shift(
             ("strong", CLASS_UNITS, 12.34, 11.0, 14.0),
@@ -213,7 +221,7 @@ def test_shift_in_units_and_beyond_them():
 
 def test_a_ratio_where_there_is_no_scale():
     rows = rows_of({"knn": {"far": 1.0}})
-    verdict = Verdict(rows, shift(("far", RATIO, 1.62, 1.4, 1.8)))
+    verdict = verdict_on(rows, shift(("far", RATIO, 1.62, 1.4, 1.8)))
     (line,) = [line for line in printed(verdict) if line.startswith("far")]
     assert "1.6x" in line
     assert "x = times the median distance of the ID test images." in verdict.table().notes
@@ -221,7 +229,7 @@ def test_a_ratio_where_there_is_no_scale():
 
 
 def test_without_detectors_the_shift_is_shown():
-    verdict = Verdict(rows_of({"knn": {"far": 1.0}}).iloc[:0], shift(("far", SEVERITY, 2, 1, 3)))
+    verdict = verdict_on(rows_of({"knn": {"far": 1.0}}).iloc[:0], shift(("far", SEVERITY, 2, 1, 3)))
     assert verdict.sentences == []
     assert (verdict.recommended, verdict.best, verdict.detects) == (None, (), False)
     assert any(line.startswith("far") for line in printed(verdict))
@@ -230,7 +238,7 @@ def test_without_detectors_the_shift_is_shown():
 def test_values_of_a_dashboard():
     rows = rows_of(two(knn=2.5, msp=1.0))
     of_shift = shift(("far", CLASS_UNITS, 3.5, 3, 4), ("far", SEVERITY, 1.5, 1, 2))
-    verdict = Verdict(rows, of_shift)
+    verdict = verdict_on(rows, of_shift)
     values = verdict.values()
     assert values["verdict/recommended"] == "knn"
     assert values["verdict/best"] == "knn"
@@ -239,26 +247,26 @@ def test_values_of_a_dashboard():
     mean = np.mean([values[f"verdict/{name}/auroc"] for name in ("near", "far")])
     assert values["verdict/auroc"] == pytest.approx(mean)
     assert 0 < values["verdict/fpr95"] < 1
-    nothing = Verdict(rows_of(two(knn=0.0))).values()
+    nothing = verdict_on(rows_of(two(knn=0.0))).values()
     assert nothing["verdict/recommended"] == "none"
     assert not any(value != value for value in nothing.values())
 
 
 def cause(dataset, statistic, value, p_holm=0.001):
     row = {"dataset": dataset, "statistic": statistic, "value": value, "p_holm": p_holm}
-    return row | {"metric": "auroc", "median": 0.2, "median_id": 0.4}
+    return row | {"kind": "cause", "metric": "auroc", "median": 0.2, "median_id": 0.4}
 
 
 def test_the_answer_says_what_differs_without_numbers():
     rows = rows_of({"knn": {"far": 9.0}})
     causes = [cause("far", "brightness", 0.1), cause("far", "sharpness", 0.2)]
     causes.append(cause("far", "noise", 0.3, p_holm=0.2))
-    verdict = Verdict(rows, causes=pd.DataFrame(causes))
+    verdict = verdict_on(rows, pd.DataFrame(causes))
     assert verdict.answer[1] == "far is darker and more blurred than your own images."
     assert "far is darker (AUROC 90%, median 0.2 against 0.4) and more blurred" in str(verdict)
     assert not any("AUROC 90%" in line for line in printed(verdict))  # on the page
     several = [cause(name, "brightness", 0.9) for name in ("a", "b")]
-    verdict = Verdict(rows, causes=pd.DataFrame([*several, cause("c", "contrast", 0.8)]))
+    verdict = verdict_on(rows, pd.DataFrame([*several, cause("c", "contrast", 0.8)]))
     assert verdict.answer[1:] == [
         "a and b are brighter than your own images.",
         "c is higher in contrast than your own images.",
@@ -266,14 +274,14 @@ def test_the_answer_says_what_differs_without_numbers():
 
 
 def test_a_network_at_chance_has_no_recommendation():
-    verdict = Verdict(rows_of({"knn": {"far": 1.0}}).iloc[:0], lost=True)
+    verdict = verdict_on(rows_of({"knn": {"far": 1.0}}).iloc[:0], detectors={"knn": {}})
     assert "the network recognises your own images no better than chance." in said(verdict)
 
 
 def test_a_terminal_has_as_many_lines_as_there_are_and_says_what_is_left_out():
     names = [f"dataset_{place}" for place in range(8)]
     rows = rows_of({n: dict.fromkeys(names, 2.0) for n in ("knn", "vim", "msp")}, n=12, n_id=50)
-    verdict = Verdict(rows, next=("score", "python eval.py"), remarks=["One more."] * 9)
+    verdict = verdict_on(rows, next=("score", "python eval.py"), remarks=["One more."] * 9)
     console = Console(width=80, file=io.StringIO())
     print_blocks(verdict.blocks(), console, lines=25)
     lines = console.file.getvalue().splitlines()

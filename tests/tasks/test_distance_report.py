@@ -102,7 +102,7 @@ def test_the_misses_are_those_of_the_scores(run):
 def test_the_verdict_has_the_numbers_of_the_tables(run):
     results = read_results(run)
     rows, tables = of_kind(results, "verdict"), of_kind(results, "detection")
-    verdict = Verdict.of(results, RunRecord.read(run))
+    verdict = Verdict(results, RunRecord.read(run))
     assert verdict.recommended in verdict.best
     for row in rows[rows["metric"].isin(["auroc", "fpr95"])].to_dict("records"):
         same = tables[(tables["metric"] == row["metric"]) & (tables["dataset"] == row["dataset"])]

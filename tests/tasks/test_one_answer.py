@@ -67,7 +67,7 @@ def means(run):
 def test_every_place_has_the_same_mean_set_and_order(run, means):
     order = sorted(means, key=lambda name: (-round(means[name], 12), name))
     results = read_results(run)
-    verdict = Verdict.of(results, RunRecord.read(run))
+    verdict = Verdict(results, RunRecord.read(run))
     assert verdict.ranking == order
     # results.csv, of both kinds
     rows = pd.read_csv(run / "results.csv").query("metric == 'mean_auroc'")
@@ -115,7 +115,7 @@ def test_detectors_with_the_same_ranking_are_one_of_the_best(run):
     """ReAct and VRA cut nothing of these features, so both are the energy score."""
     scores = pd.read_parquet(run / "scores.parquet")
     ranks = scores[[n for n in NAMES if n in scores]].rank()
-    verdict = Verdict.of(read_results(run), RunRecord())
+    verdict = Verdict(read_results(run), RunRecord())
     rankings = {tuple(ranks[name]) for name in verdict.best}
     names = str(verdict).partition("may be the best")[0].split()
     if verdict.recommended and len(rankings) > 1:

@@ -120,7 +120,7 @@ def tables_of(run: FinishedRun) -> dict[str, Sequence[Block]]:
     """What :func:`show` prints with ``full``, made of the files of a finished run, by its part."""
     if not run.has(BEST):
         return {}
-    verdict = Verdict.of(run.results, run.record)
+    verdict = Verdict(run.results, run.record)
     view = RunView(run.results, read_table(run.folder / BEST), run.record, verdict)
     return {"detection": _terminal_blocks(view, full=True)}
 
@@ -179,37 +179,40 @@ def write_report(
     verdict, record = view.verdict, view.record
     shown = bool(view.detectors and view.sets)
     store = Thumbnails(load_image or (lambda *_: None))
-    mistakes: list[Block] = []
-    marginal: list[Block] = []
+    mistakes: Sequence[Block] = ()
+    marginal: Sequence[Block] = ()
     copies: list[Block] = []
     if load_image is not None:
         if shown:
-            mistakes += mistake_blocks(scores, view.detectors, view.sets, classes, store)
+            mistakes = mistake_blocks(scores, view.detectors, view.sets, classes, store)
             ood, shift = _semantic_shift(view, scores, measured)
-            marginal += marginal_blocks(ood, shift, classes, store)
+            marginal = marginal_blocks(ood, shift, classes, store)
         sets = {name: name for copy in record.near_copies for name, _, _ in copy["images"]}
         copies += near_copy_pictures(record.near_copies, store, sets)
     # All that counts as ID is drawn as one.
     of_id = scores.replace({"dataset": dict.fromkeys(record.csid, ID_TEST)})
     inputs = FigureInputs(view, of_id, features or {}, classes)
+    by_level = {ood: list(level_figures(inputs, ood)) for ood in view.level_sets}
+    levels = level_blocks(view, by_level, verdict.named if verdict else None)
     before: list[Section] = []
-    after: list[Section] = []
+    after = [Section("Detection by shift level", levels)]
     shift_map: list[Block] = []
     if measured:
         of_all = replace(measured, compared=view.detectors)
-        figure, before, after = sections_of(of_all, scores, store)
+        figure, above, below = sections_of(of_all, scores, store)
+        before, after = above + after, below
         shift_map.append(figure)
-    by_level = {ood: list(level_figures(inputs, ood)) for ood in view.level_sets}
-    levels = Section(
-        "Detection by shift level",
-        level_blocks(view, by_level, verdict.named if verdict else None),
-    )
-    before += [levels] if measured else []
-    after += [] if measured else [levels]
     details = [*failure_tables(view), all_metrics(view)] if shown else []
-    opening: list[Block] = []
-    if verdict:
-        opening += [*verdict.blocks(page=True), *_threshold(verdict, record.threshold)]
+    chosen = [
+        Text(f"{n}: {of['chosen']}") for n, of in record.detectors.items() if of.get("chosen")
+    ]
+    opening = verdict.blocks(page=True) if verdict else []
+    if verdict and record.threshold is not None:
+        flags = (
+            f"{verdict.recommended} flags an image that scores above {record.threshold:.4g} (alpha "
+            "0.05): at most 5% of ID images score as high, by the ID validation images."
+        )
+        opening.append(Text(flags))
     dating: list[Block] = []
     if hierarchy is not None:
         dating += map(Text, sentences(WORDS, "hierarchy", hierarchy))
@@ -218,7 +221,7 @@ def write_report(
     return Page(
         title=record.title or "OOD detection report",
         sentence=view.fpr95 if shown else "",
-        facts=_facts(view, made_remark(scores)),
+        facts=_facts(view, scores),
         blocks=[
             Section("Verdict", opening, shift_map),
             *before,
@@ -227,7 +230,7 @@ def write_report(
                 [
                     *detection_blocks(view),
                     *(Folded(table.caption, [table]) for table in details),
-                    *_settings_in_force(view),
+                    Folded("Settings chosen from the number of ID images", chosen),
                 ],
             ),
             *after,
@@ -248,13 +251,6 @@ def write_report(
     ).write(Path(path), figures)
 
 
-def _settings_in_force(view: RunView) -> Iterator[Block]:
-    """What detectors have chosen themselves."""
-    detectors = view.record.detectors.items()
-    if chosen := [Text(f"{name}: {of['chosen']}") for name, of in detectors if of.get("chosen")]:
-        yield Folded("Settings chosen from the number of ID images", chosen)
-
-
 def _semantic_shift(
     view: RunView, scores: pd.DataFrame, measured: MeasuredDistances | None
 ) -> tuple[pd.DataFrame, pd.Series]:
@@ -268,15 +264,6 @@ def _semantic_shift(
         return ood, ood[DEGREES[0]]
     levels = ood.reindex(columns=[LEVELS[0]])[LEVELS[0]].astype("float64")
     return ood, levels.where(levels >= 0)
-
-
-def _threshold(verdict: Verdict, threshold: float | None) -> Iterator[Block]:
-    """What a score of the recommended detector means on new images."""
-    if threshold is not None:
-        yield Text(
-            f"{verdict.recommended} flags an image that scores above {threshold:.4g} (alpha 0.05): "
-            "at most 5% of ID images score as high, by the ID validation images."
-        )
 
 
 def _headline(view: RunView) -> str:
@@ -306,7 +293,7 @@ def _spectrum(view: RunView) -> str:
     return f"ID accuracy under shifted covariates: {', '.join(parts)}"
 
 
-def made_remark(scores: pd.DataFrame) -> str:
+def _made_remark(scores: pd.DataFrame) -> str:
     """Of how few photographs the images of some sets are made; empty where of as many."""
     parts = []
     for name, rows in scores.groupby("dataset", sort=False):
@@ -316,11 +303,8 @@ def made_remark(scores: pd.DataFrame) -> str:
     return "".join(parts)
 
 
-def _facts(view: RunView, origin: str = "") -> list[tuple[str, str, str]]:
-    """Name, value and remark of the numbers at the top of the page.
-
-    ``origin``: see :func:`made_remark`.
-    """
+def _facts(view: RunView, scores: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Name, value and remark of the numbers at the top of the page."""
     facts, verdict = [], view.verdict
     accuracy = view.get("id_accuracy", None)
     for title, of_head in _accuracies(view):
@@ -342,7 +326,7 @@ def _facts(view: RunView, origin: str = "") -> list[tuple[str, str, str]]:
         order = f", {view.order}" if view.order else ""
         levelled = [name for name in view.level_sets if name not in view.sets]
         levels = f"; {listed(levelled)} by level" if levelled else ""
-        remark = f"{counted(n_ood, 'image')}{order}{levels}{origin}"
+        remark = f"{counted(n_ood, 'image')}{order}{levels}{_made_remark(scores)}"
         facts.append(("OOD datasets", str(len(view.sets)), remark))
     scored = counted(len(view.detectors), "detector") if view.detectors else ""
     facts.append((f"{view.marked('test', 'ID test')} images", f"{view.n_id:,}", scored))

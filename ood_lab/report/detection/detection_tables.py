@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
 from ood_lab.metrics import BASELINE, FEWEST, metric_of
@@ -57,7 +56,7 @@ def main_table(view: RunView) -> Table:
         columns += _columns(view, Group("mean"), [f"mean_{m}" for m in shown])
     for kind, words in view.dads.items():
         dads = [_cell(view.get(kind, d), "{:.0f}".format) for d in view.detectors]
-        columns.append(Column(Head("DAD", note=words), dads, Group()))
+        columns.append(Column(Head("DAD", note=words), dads))
     titles = " and ".join(metric_of(m).title for m in shown)
     order = f", OOD sets {view.order}" if view.order else ""
     parts = {t: [view.detectors.index(d) for d in names] for t, names in view.sections}
@@ -96,7 +95,7 @@ def _columns(
         values = {d: estimate.value for d, estimate in estimates.items()}
         best = view.best(metric, ood, values) if mark else ()
         cells = [_cell(estimate, best=d in best) for d, estimate in estimates.items()]
-        columns.append(Column(metric_head(metric), cells, group))
+        columns.append(Column(metric_head(metric, group), cells))
     return columns
 
 
@@ -105,15 +104,13 @@ def _cell(estimate: Estimate, show: Callable[[float], str] = percent, best: bool
 
 
 def _notes(view: RunView) -> list[str]:
-    halves = [(metric_of(m).title, half) for m in view.headlines if (half := _half(view, m))]
+    widths = []
+    for metric in view.headlines:
+        estimates = [view.get(metric, d, s) for d in view.detectors for s in view.sets]
+        median = pd.Series([estimate.half_width for estimate in estimates]).median()
+        widths += [(metric_of(metric).title, median)] if median > 0 else []
     star = star_sentence(view.has_significance)
-    return [*sentences(WORDS, "main", view, star, halves), *view.interval_notes]
-
-
-def _half(view: RunView, metric: str) -> float:
-    cells = [view.get(metric, d, s).half_width for d in view.detectors for s in view.sets]
-    defined = [h for h in cells if not math.isnan(h)]
-    return float(np.median(defined)) if defined else 0.0
+    return [*sentences(WORDS, "main", view, star, widths), *view.interval_notes]
 
 
 def level_tables(view: RunView) -> dict[str, list[Table]]:
@@ -143,13 +140,13 @@ def level_menu(
 def _level_table(
     view: RunView, ood: str, axis: Axis, levels: Sequence[float], metric: str
 ) -> Table:
-    n = [view.at_level(metric, view.detectors[0], ood, axis, x).n_ood for x in levels]
+    n = [view.get(metric, view.detectors[0], ood, **{axis: x}).n_ood for x in levels]
     heads = [Head("detector", "ascending")]
     heads += [Head(f"{x:g}", note=f"n {k:,}") for x, k in zip(levels, n, strict=True)]
     heads += [Head("corr."), Head("points", note="per level")]
     rows, estimates = [], []
     for d in view.detectors:
-        of_levels = [view.at_level(metric, d, ood, axis, level) for level in levels]
+        of_levels = [view.get(metric, d, ood, **{axis: level}) for level in levels]
         estimates += of_levels
         correlation = view.get(f"correlation_{axis}_{metric}", d, ood)
         sensitivity = view.get(f"sensitivity_{axis}_{metric}", d, ood)

@@ -77,9 +77,7 @@ def write_predictions_page(
         legends: of the maps, by detector; ``load_image`` knows its images with their maps
             (:func:`~ood_lab.report.rendering.thumbnails.map_of`).
     """
-    table = images.table
-    read = table[table["error"] == ""]
-    shown = read if images.sample is None else images.sample[images.sample["error"] == ""]
+    read, shown = images.table[images.table["error"] == ""], images.rows
     some = (
         "" if images.sample is None else f" Drawn: {counted(len(shown), 'image')} at equal steps."
     )

@@ -141,7 +141,7 @@ def levels(inputs: FigureInputs, ood: str) -> Figure | None:
     )
 
 
-def heatmap(inputs: FigureInputs, ood: str, metric: str = "auroc") -> Figure | None:
+def heatmap(inputs: FigureInputs, ood: str, metric: str) -> Figure | None:
     """A panel per detector and one of the number of images; None without a grid, or values."""
     rows = inputs.view.table
     rows = rows[(rows["dataset"] == ood) & (rows["metric"] == metric)]
@@ -213,9 +213,11 @@ def level_blocks(
         figures: by level, of every set.
         first: the detector that a menu shows first; None = the best.
     """
-    parts = {name: list(_of_set(view, name, figures[name], first)) for name in view.level_sets}
-    all_sets, *levels = [(name, blocks) for name, blocks in parts.items() if blocks] or [("", [])]
-    return [*all_sets[1], *(Folded(f"The levels of {name}", blocks) for name, blocks in levels)]
+    shown: list[Block] = []
+    for name in view.level_sets:
+        if blocks := list(_of_set(view, name, figures[name], first)):
+            shown += [Folded(f"The levels of {name}", blocks)] if shown else blocks
+    return shown
 
 
 def _of_set(
@@ -258,11 +260,10 @@ def _grid(
 
 def _shaded(metric: str, estimate: Estimate) -> Cell:
     """A value on its colour: light is good, whichever direction that is."""
-    cell = number_cell(estimate.value, estimate.low, estimate.high, "{:.0%}".format)
-    if math.isnan(estimate.value):
+    value, low, high, *_ = estimate
+    cell = number_cell(value, low, high, lambda share: f"{100 * share:.0f}")
+    if math.isnan(value):
         return cell
-    good = (estimate.value - lowest(metric)) / (1 - lowest(metric))
+    good = (value - lowest(metric)) / (1 - lowest(metric))
     good = 1 - good if metric_of(metric).better == "lower" else good
-    shown = cell.text.removesuffix("%")
-    interval = cell.interval.replace("%", "")
-    return Cell(shown, interval=interval, shade=min(max(good, 0.0), 1.0))
+    return Cell(cell.text, interval=cell.interval, shade=min(max(good, 0.0), 1.0))

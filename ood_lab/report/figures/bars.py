@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.transforms import ScaledTranslation
 
 from ood_lab.report.figures.layout import COLOURS, INK, SOFT, Style, add_legend, panels
@@ -70,15 +72,13 @@ def draw_bars(
     _intervals(axes, defined, INK, 0.8)
     behind = axes.transData + ScaledTranslation(3 / 72, 0, axes.figure.dpi_scale_trans)
     for bar, y in zip(bars, ys, strict=True):
-        look: Any = {"va": "center", "fontsize": 6, "weight": "bold" if bar.bold else "normal"}
-        if math.isnan(bar.value):
-            if bar.text or of == 1:
-                _missing(axes, 2 if text_at is None else text_at, y, bar.text)
-        elif text_at is not None:
-            axes.text(text_at, y, bar.text, **look)
+        missing = math.isnan(bar.value)
+        if text_at is not None or missing:
+            if bar.text or of == 1 or not missing:
+                _write(axes, bar, 2 if text_at is None else text_at, y)
         elif bar.text:
-            end = max(0.0, bar.value, 0.0 if math.isnan(bar.high) else bar.high)
-            shown = axes.text(end, y, bar.text, transform=behind, **look)
+            end = np.nanmax([0.0, bar.value, bar.high])
+            shown = _write(axes, bar, end, y, transform=behind)
             shown.set_in_layout(False)  # the limits leave room for it; saves half of the layout
     if label and len(bars):
         axes.barh(0, 0, color=bars[0].colour, alpha=0.85, label=label)
@@ -109,10 +109,7 @@ def draw_marks(
     _intervals(axes, defined, look.color, 1.2)
     if text_at is not None:
         for row, mark in enumerate(marks):
-            if math.isnan(mark.value):
-                _missing(axes, text_at, row + offset, mark.text)
-            else:
-                axes.text(text_at, row + offset, mark.text, va="center", fontsize=6, color=INK)
+            _write(axes, mark, text_at, row + offset)
     axes.plot(
         [mark.value for mark, _ in defined],
         [y for _, y in defined],
@@ -130,8 +127,13 @@ def _intervals(axes: Axes, bars: Sequence[tuple[Bar, float]], colour: str, width
         axes.hlines(ys, lows, highs, colors=colour, lw=width)
 
 
-def _missing(axes: Axes, x: float, y: float, text: str) -> None:
-    axes.text(x, y, f"{MISSING}  {text}".strip(), va="center", fontsize=6, color=SOFT)
+def _write(axes: Axes, bar: Bar, x: float, y: float, **options: Any) -> Text:
+    """The text of a bar; that of one without a value follows "N/A"."""
+    text, colour = bar.text, INK
+    if math.isnan(bar.value):
+        text, colour = f"{MISSING}  {text}".strip(), SOFT
+    weight = "bold" if bar.bold else "normal"
+    return axes.text(x, y, text, va="center", fontsize=6, color=colour, weight=weight, **options)
 
 
 def name_rows(axes: Axes, names: Sequence[str], named: bool = True) -> None:

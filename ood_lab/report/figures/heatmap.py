@@ -15,6 +15,7 @@ from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.path import Path
 from matplotlib.textpath import TextPath
+from numpy.typing import NDArray
 
 from ood_lab.report.figures.layout import new_figure, text_on
 from ood_lab.report.rendering.metric_definitions import MISSING
@@ -53,8 +54,8 @@ def draw_cells(
     axes: Axes,
     faces: Floats,
     names: tuple[Sequence[str], Sequence[str]],
-    texts: Sequence[Sequence[str]] | None = None,
-    notes: Sequence[Sequence[str]] | None = None,
+    texts: Sequence[Sequence[str]] | NDArray[np.object_] | None = None,
+    notes: Sequence[Sequence[str]] | NDArray[np.object_] | None = None,
 ) -> None:
     """A matrix of coloured cells, the first row at the top.
 
@@ -69,8 +70,8 @@ def draw_cells(
     axes.pcolormesh(faces, edgecolor="white", lw=0.8)
     words: Words = defaultdict(list)
     for row, column in np.ndindex(faces.shape[:2]):
-        note = notes[row][column] if notes else ""
-        text = texts[row][column] if texts else ""
+        note = "" if notes is None else notes[row][column]
+        text = "" if texts is None else texts[row][column]
         for word, down, points in ((text, 0.37 if note else 0.5, 6.5), (note, 0.79, 5.0)):
             if word:
                 ink = text_on(faces[row, column])
@@ -89,23 +90,20 @@ def level_cells(
     metrics: Names,
     split: str,
     footer: str,
-    n: str = "n",
 ) -> Figure | None:
     """The grid of semantic × covariate levels, a panel per metric; None without two of each.
 
     Args:
-        rows: ``split, semantic_level, covariate_level, metric, value`` (shares) and the counts.
+        rows: ``split, semantic_level, covariate_level, metric, value`` (shares) and ``n``.
         metrics: key in the rows → title.
         split: the one to show.
         footer: text below the figure.
-        n: column of the counts.
     """
     chosen = rows[(rows["split"] == split) & rows[list(LEVELS)].notna().all(axis=1)]
     if min((chosen[name].nunique() for name in LEVELS), default=0) < 2:
         return None
-    titles = [f"{title} (%)" for title in metrics.values()]
-    maps = {t: chosen[chosen["metric"] == key] for t, key in zip(titles, metrics, strict=True)}
-    return cell_panels(maps, n, footer, shades(0, 100))
+    maps = {f"{title} (%)": chosen[chosen["metric"] == key] for key, title in metrics.items()}
+    return cell_panels(maps, "n", footer, shades(0, 100))
 
 
 def cell_panels(
@@ -140,12 +138,12 @@ def cell_panels(
     # take several times as long to draw.
     size = lines * (down + 1), columns * (across + 1) - 1
     faces = np.ones((*size, 4))
-    texts, notes = ([[""] * size[1] for _ in range(size[0])] for _ in range(2))
+    texts, notes = np.full((2, *size), "", object)
     figure = new_figure(_HEIGHT * size[0] + (1.1 if scale else 0.7), footer)
     axes = figure.subplots()
     for place, title in enumerate(titles):
         top, left = place // columns * (down + 1) + 1, place % columns * (across + 1)
-        inside = slice(left, left + across)
+        inside = slice(top, top + down), slice(left, left + across)
         axes.text(left, top - 0.15, title, va="bottom", fontsize=7)
         rows = maps.get(title, maps[first])
         values = np.full((down, across), np.nan)
@@ -153,10 +151,8 @@ def cell_panels(
         if title in maps:
             values = 100 * table(rows, "value").to_numpy(float)
             words = [[MISSING if np.isnan(v) else f"{v:.0f}" for v in row] for row in values]
-        faces[top : top + down, inside] = colours.of(values)
-        for row in range(down):
-            texts[top + row][inside] = words[row]
-            notes[top + row][inside] = [""] * across if counted else counts[row]
+        faces[inside], texts[inside] = colours.of(values), words
+        notes[inside] = "" if counted else counts
     names = [["", *(f"{x:g}" for x in levels)] for levels in (semantic, covariate)]
     draw_cells(axes, faces, (names[0] * lines, (names[1] * columns)[1:]), texts, notes)
     axes.set(xlabel="covariate level", ylabel="semantic level")

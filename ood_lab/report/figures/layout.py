@@ -111,10 +111,9 @@ def add_legend(figure: Figure, grid: Sequence[Axes]) -> None:
         for handle, label in zip(lines, labels, strict=True):
             handles.setdefault(label, handle)
     if handles:
-        columns = legend_columns(list(handles), figure.get_figwidth())
-        figure.legend(
-            list(handles.values()), list(handles), loc="outside upper center", ncols=columns
-        )
+        widest = max(map(len, handles)) * 0.062 + 0.45  # inches, in letters of 7 pt
+        columns = max(1, min(len(handles), int(figure.get_figwidth() / widest)))
+        figure.legend(handles.values(), handles, loc="outside upper center", ncols=columns)
 
 
 def wrapped(name: str, width: int) -> str:
@@ -135,25 +134,15 @@ def short_names(names: Sequence[str], width: int = 24) -> list[str]:
     """
     alike = [len(set(letters)) == 1 for letters in zip(*names, strict=False)]
     start = alike.index(False) if False in alike else 0
-    ways = [
-        [_cut(name, width) for name in names],
-        [_cut(f"…{name[start:]}", width) for name in names],
-    ]
-    different = len(set(names))
-    return next(
-        (way for way in ways if len(set(way)) == different),
-        [_cut(f"{place}: {name}", width) for place, name in enumerate(names)],
-    )
+    for texts in (names, [f"…{name[start:]}" for name in names]):
+        short = [_cut(text, width) for text in texts]
+        if len(set(short)) == len(set(names)):
+            return short
+    return [_cut(f"{place}: {name}", width) for place, name in enumerate(names)]
 
 
 def _cut(name: str, width: int) -> str:
     return name if len(name) <= width else f"{name[: width - 1].rstrip()}…"
-
-
-def legend_columns(labels: Sequence[str], inches: float = WIDTH) -> int:
-    """Columns of a legend of ``labels`` (7 pt) that fit into ``inches``."""
-    widest = max(len(label) for label in labels) * 0.062 + 0.45
-    return max(1, min(len(labels), int(inches / widest)))
 
 
 def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
@@ -165,14 +154,12 @@ def spread(positions: Sequence[float], gap: float, low: float, high: float) -> l
         return []
     order = np.argsort(positions, kind="stable")
     gap = min(gap, (high - low) / max(len(positions) - 1, 1))
-    moved = np.asarray(positions, dtype=float)[order]
-    offsets = gap * np.arange(len(moved))
+    offsets = gap * np.arange(len(order))
     # With the gaps taken out, "apart" is "not decreasing".
-    pooled = isotonic_regression(moved - offsets).x
-    placed = np.clip(pooled, low, high - offsets[-1]) + offsets
-    result = np.empty(len(placed))
-    result[order] = placed
-    return [float(p) for p in result]
+    pooled = isotonic_regression(np.take(positions, order) - offsets).x
+    placed = np.empty(len(order))
+    placed[order] = np.clip(pooled, low, high - offsets[-1]) + offsets
+    return placed.tolist()
 
 
 def label_ends(

@@ -157,32 +157,24 @@ def level_lines(
         for axes, (axis, part) in zip(row, parts.items(), strict=True):
             lines = lines_of(part[part["metric"] == metric], axis, by, names)
             panels.append(lines)
-            draw_lines(axes, [_quieted(line, highlighted) for line in lines])
+            loud = names.values() if highlighted is None else highlighted
+            draw_lines(axes, [q if q.label in loud else q._replace(look=None) for q in lines])
             axes.set_xticks(sorted(part[axis].unique()))
         low, high = row[0].get_ylim()  # bands of some methods leave the possible values
         row[0].set_ylim(max(low, -2.0), min(high, 102.0))
         row[0].set_ylabel(f"{label} (%)")
         for axes, lines in zip(row, panels, strict=True):
             if highlighted is not None:
-                _name_ends(axes, lines, highlighted, len(metrics))
+                ends = {}
+                for line in lines:
+                    colour = line.look.color if line.label in highlighted and line.look else _QUIET
+                    ends[line.label] = (line.x[-1], line.y[-1], colour)
+                label_ends(axes, ends, bold=highlighted, panels=len(metrics))
     for axes, axis in zip(grid[-1], parts, strict=True):
         axes.set_xlabel(axis.replace("_", " "))
     if highlighted is None:
         add_legend(figure, list(grid.flat))
     return figure
-
-
-def _quieted(line: Line, highlighted: Sequence[str] | None) -> Line:
-    quiet = highlighted is not None and line.label not in highlighted
-    return line._replace(look=None) if quiet else line
-
-
-def _name_ends(axes: Axes, lines: Sequence[Line], highlighted: Sequence[str], panels: int) -> None:
-    ends = {}
-    for line in lines:
-        colour = line.look.color if line.look and line.label in highlighted else _QUIET
-        ends[line.label] = (line.x[-1], line.y[-1], colour)
-    label_ends(axes, ends, bold=highlighted, panels=panels)
 
 
 def trend_lines(rows: pd.DataFrame, column: str, metrics: Names, footer: str) -> Figure | None:

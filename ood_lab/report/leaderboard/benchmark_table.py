@@ -259,23 +259,19 @@ def board_tables(board: pd.DataFrame) -> list[Table]:
 
 
 def _table(caption: str, part: pd.DataFrame) -> Table:
-    columns = list(dict.fromkeys(part["column"]))
-    lost = {name: words for name, words in _LOST.items() if part[name].any()}
-    took = {name: words for name, words in _ASKING.items() if part[name].fillna(0).any()}
     differing = [key for key in READING if part[key].nunique() > 1]
-    rows = []
-    for _, of_run in part.groupby("run", sort=False):
-        numbers, first = of_run.set_index("column").to_dict("index"), of_run.iloc[0]
-        cells = [estimate_cell(numbers[c]) if c in numbers else Cell(MISSING) for c in columns]
-        names = [name_cell(first[key]) for key in ("label", *differing)]
-        counts = [float(first["questions"]), *(float(of_run[name].max()) for name in lost)]
-        costs = [_figure(first[name]) for name in took]
-        rows.append([*names, *map(count_cell, counts), *cells, *costs])
-    heads = [
-        Head("model", "ascending"),
-        *(Head(key, "ascending") for key in differing),
-        *map(Head, ["questions", *lost.values(), *columns, *took.values()]),
-    ]
+    runs, most = part.drop_duplicates("run"), part.groupby("run", sort=False)[[*_LOST]].max()
+    names = [names_column("model", runs["label"])]
+    names += [names_column(key, runs[key]) for key in differing]
+    columns = {"questions": list(map(count_cell, runs["questions"]))}
+    columns |= {of: list(map(count_cell, most[n])) for n, of in _LOST.items() if most[n].any()}
+    numbers = part.set_index(["run", "column"]).to_dict("index")
+    for name in part["column"].unique():
+        rows = [numbers.get((run, name)) for run in runs["run"]]
+        columns[name] = [estimate_cell(row) if row else Cell(MISSING) for row in rows]
+    for name, words in _ASKING.items():
+        if runs[name].fillna(0).any():
+            columns[words] = list(map(_figure, runs[name]))
     notes = [
         f"{MISSING} of {', '.join(none['label'] + ' ' + none['column'])}: {reason}."
         for reason, none in part[part["reason"] != ""].groupby("reason", sort=False)
@@ -283,7 +279,9 @@ def _table(caption: str, part: pd.DataFrame) -> Table:
     same = [f"{k} {part[k].iloc[0]}" for k in READING if k not in differing and part[k].iloc[0]]
     notes += [f"Of every row: {', '.join(same)}."] if same else []
     notes.append("± half of the 95% interval.")
-    return Table(caption, heads, rows, notes=notes, spreads=True, names=1 + len(differing))
+    of_numbers = [Column(Head(head), cells) for head, cells in columns.items()]
+    options: Any = {"notes": notes, "spreads": True, "names": len(names)}
+    return table_of(caption, [*names, *of_numbers], **options)
 
 
 def _figure(value: Any) -> Cell:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import AutoLocator
@@ -40,6 +38,7 @@ from ood_lab.report.rendering.metric_definitions import (
 )
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.paper_tables import latex, markdown
+from ood_lab.report.rendering.prose import spread_of
 from ood_lab.report.rendering.table import Cell, Head, Table
 from ood_lab.report.verdict import BoardVerdict
 from ood_lab.schema.run_record import RunRecord
@@ -89,11 +88,10 @@ def write_leaderboard(
         write_text(text, folder / file)
     files = list(texts)
     with optional(f"{name}.html"):
-        dating: list[Block] = []
-        if hierarchy:
-            dating = [hierarchy, *(Folded(t.caption, [t]) for t in recalls)]
+        folded = [Folded(table.caption, [table]) for table in recalls]
+        dating: list[Block] = [hierarchy, *folded] if hierarchy else []
         figures = _figures(board, name, shots)
-        page(board, wide, dating, figures, notes).write(folder / f"{name}.html", figures=".")
+        page(board, dating, figures, notes).write(folder / f"{name}.html", figures=".")
         files.append(f"{name}.html")
     return [folder / file for file in files]
 
@@ -101,8 +99,6 @@ def write_leaderboard(
 def _figures(board: Leaderboard, name: str, shots: pd.DataFrame) -> Iterator[PlannedFigure]:
     """What more training images bring, and the DAD, where they are known."""
     if not shots.empty:
-        from ood_lab.report.leaderboard.board_files import shots_figure  # slow to load
-
         yield PlannedFigure(
             f"{name}_shots",
             "Number of training images",
@@ -112,8 +108,6 @@ def _figures(board: Leaderboard, name: str, shots: pd.DataFrame) -> Iterator[Pla
             partial(shots_figure, shots, best_of_all(board)),
         )
     if board.dads:
-        from ood_lab.report.leaderboard.board_files import dad_figure
-
         caption = "DAD and FPR95 of every method, grouped and ordered by DAD."
         draw = partial(dad_figure, board)
         yield PlannedFigure(f"{name}_dad", "DAD and FPR95", caption, draw)
@@ -121,13 +115,12 @@ def _figures(board: Leaderboard, name: str, shots: pd.DataFrame) -> Iterator[Pla
 
 def page(
     board: Leaderboard,
-    wide: Table,
     hierarchy: Sequence[Block],
     figures: Iterable[PlannedFigure],
-    notes: Sequence[str] = (),
+    notes: Sequence[str],
 ) -> Page:
     """The page of the leaderboard."""
-    rows = board.rows.dropna(subset=["detector"])
+    wide, rows = wide_table(board), board.rows.dropna(subset=["detector"])
     models, detectors, runs = (rows[name].nunique() for name in ("model", "detector", "run"))
     best = wide.rows[0]
     named = ", ".join(cell.text for cell in best[1 : wide.names] if cell.text)
@@ -209,12 +202,11 @@ def _verdict_rows(runs: Sequence[DetectorRun], of_board: Sequence[DetectorRun]) 
     single["training"] = single["run"].map(trainings(of_board))
     rows = short_names(aggregate(single), runs)
     lost = {run.sweep for run in runs if run.at_chance}
-    seeds = Counter(run.sweep for run in runs)
+    of_one_seed = rows[rows["n_seeds"] == 1]
     pairs = {
         (run.sweep, "auroc", MEAN, name): run.verdict.detects and name in run.verdict.best
         for run in runs
-        for name in rows.loc[rows["run"] == run.sweep, "detector"]
-        if seeds[run.sweep] == 1
+        for name in of_one_seed.loc[of_one_seed["run"] == run.sweep, "detector"]
     }
     rows["best"] = mark_best(rows, pairs, lost)
     fpr95 = rows[rows["metric"] == "fpr95"][["run", "detector", *_STATISTICS]]
@@ -223,16 +215,9 @@ def _verdict_rows(runs: Sequence[DetectorRun], of_board: Sequence[DetectorRun]) 
         table.rename(columns={name: f"{metric}{end}" for name, end in _STATISTICS.items()})
         for metric, table in (("auroc", rows), ("fpr95", fpr95))
     )
-    wide = auroc.merge(fpr95)
-    named = Counter((run.sweep, run.verdict.recommended) for run in runs)
-    within = Counter((run.sweep, name) for run in runs for name in run.verdict.best)
-    detects = Counter(run.sweep for run in runs if run.verdict.detects)
-    keys = list(wide[["run", "detector"]].itertuples(index=False, name=None))
-    return wide.assign(
-        recommended=[named[key] for key in keys],
-        in_best_set=[within[key] for key in keys],
-        detects=[detects[run] for run, _ in keys],
-    )
+    verdicts = single[single["metric"] == "auroc"].groupby(["run", "detector"])
+    counts = verdicts[["recommended", "in_best_set", "detects"]].sum()
+    return auroc.merge(fpr95).join(counts, on=["run", "detector"])
 
 
 def _means_of(run: DetectorRun) -> pd.DataFrame:
@@ -247,6 +232,9 @@ def _means_of(run: DetectorRun) -> pd.DataFrame:
         settings=rows["detector"].map(run.settings),
         sampling_half_width=(rows["ci_high"] - rows["ci_low"]) / 2,
         low=rows["ci_low"],
+        recommended=rows["detector"] == run.verdict.recommended,
+        in_best_set=rows["detector"].isin(run.verdict.best),
+        detects=run.verdict.detects,
     )
 
 
@@ -272,19 +260,15 @@ def kind_of(board: Leaderboard) -> tuple[str, Sequence[str]]:
 def methods_by_dad(board: Leaderboard) -> list[Method]:
     """The methods with a DAD: the largest DAD first, and of equal ones the lowest mean FPR95."""
     kind, columns = kind_of(board)
-    rows = board.rows
-    keys = zip(rows["run"], rows["detector"], rows["metric"], rows["dataset"], strict=True)
-    cells = dict(
-        zip(keys, zip(rows["value"], rows["sampling_half_width"], strict=True), strict=True)
-    )
-    dads = rows[(rows["metric"] == kind) & rows["value"].notna()]
-    names = row_names(board)
+    rows, names = board.rows, row_names(board)
+    fpr95 = rows[rows["metric"] == "fpr95"].set_index(["run", "detector", "dataset"])
     methods = []
-    for run, detector, dad in zip(dads["run"], dads["detector"], dads["value"], strict=True):
-        of_sets = [cells[run, detector, "fpr95", ood] for ood in columns]
-        values, halves = ([cell[k] for cell in of_sets] for k in (0, 1))
-        methods.append(Method(names[run, detector], float(dad), values, halves))
-    return sorted(methods, key=lambda method: (-method.dad, float(np.mean(method.fpr95))))
+    for row in rows[(rows["metric"] == kind) & rows["value"].notna()].to_dict("records"):
+        run, detector = row["run"], row["detector"]
+        of_sets = fpr95.loc[[(run, detector, ood) for ood in columns]]
+        values, halves = (list(of_sets[key]) for key in ("value", "sampling_half_width"))
+        methods.append(Method(names[run, detector], row["value"], values, halves))
+    return sorted(methods, key=lambda method: (-method.dad, fmean(method.fpr95)))
 
 
 def dad_figure(board: Leaderboard) -> Figure:
@@ -317,7 +301,7 @@ def _bar(value: float, half: float) -> Bar:
     return Bar(100 * value, low, high, text=percent(value))
 
 
-def shots_figure(rows: pd.DataFrame, best: Mapping[str, tuple[str, float]] | None = None) -> Figure:
+def shots_figure(rows: pd.DataFrame, best: Mapping[str, tuple[str, float]]) -> Figure:
     """A panel of ID accuracy, and one of AUROC for every detector; a line per model and background.
 
     As in figure 7 of arXiv:2412.12683.
@@ -330,7 +314,8 @@ def shots_figure(rows: pd.DataFrame, best: Mapping[str, tuple[str, float]] | Non
     maps = list(rows.groupby(["metric", "detector"], sort=False))
     maps.sort(key=lambda item: item[0][0] != "id_accuracy")
     titles = ["ID accuracy" if m == "id_accuracy" else f"AUROC: {d}" for (m, d), _ in maps]
-    footer = f"Mean of {_range(rows['n_seeds'])} seeds; bands: one standard deviation over them."
+    seeds = spread_of(rows["n_seeds"], factor=1)
+    footer = f"Mean of {seeds} seeds; bands: one standard deviation over them."
     footer = footer if (rows["n_seeds"] > 1).any() else "One seed: no spread is known."
     labels = ("training images per class", "in %")
     figure, grid = panels(titles, footer, height=1.9, extra=1.0, labels=labels)
@@ -342,17 +327,12 @@ def shots_figure(rows: pd.DataFrame, best: Mapping[str, tuple[str, float]] | Non
             _line(line, places, models.index(name), str(back)) for (name, back), line in groups
         ]
         draw_lines(axes, lines, edged=True)
-        if highest := (best or {}).get(str(metric)):
+        if highest := best.get(str(metric)):
             label = f"best {'model' if metric == 'id_accuracy' else 'detector'}: {highest[0]}"
             axes.axhline(100 * highest[1], color=SOFT, ls="--", lw=1.0, label=label)
         axes.set_xticks(list(places.values()), ["all" if s < 0 else str(s) for s in places])
     add_legend(figure, grid)
     return figure
-
-
-def _range(counts: pd.Series) -> str:
-    low, high = int(counts.min()), int(counts.max())
-    return str(low) if low == high else f"{low} to {high}"
 
 
 def _places(shots: Sequence[int]) -> dict[int, float]:
@@ -387,14 +367,13 @@ def shots_rows(board: Leaderboard) -> pd.DataFrame:
         Columns :data:`COLUMNS` and ``run``; ``shots`` = -1 stands for all images, and is last;
         ``detector`` is empty for the accuracy.
     """
-    chosen = board.rows["metric"].isin(["id_accuracy", "auroc"])
-    rows = board.rows[
-        chosen & (board.rows["dataset"].isna() | (board.rows["dataset"] == board.summary))
-    ].copy()
+    rows = _summary_rows(board)
     runs = {run.sweep: run for run in board.runs}
-    rows["shots"] = [runs[name].shots for name in rows["run"]]
-    rows["background"] = [runs[name].background for name in rows["run"]]
-    rows["detector"] = rows["detector"].fillna("")
+    rows = rows.assign(
+        shots=[runs[name].shots for name in rows["run"]],
+        background=[runs[name].background for name in rows["run"]],
+        detector=rows["detector"].fillna(""),
+    )
     rows = rows[rows.groupby("model")["shots"].transform("nunique") > 1]
     if (twice := rows[rows.duplicated(_POINT)]).size:
         log.warning(
@@ -402,19 +381,18 @@ def shots_rows(board: Leaderboard) -> pd.DataFrame:
             twice["model"].iloc[0],
         )
         return rows.iloc[:0]
-    rows = rows.sort_values("shots", key=lambda s: s.where(s > 0, s.max() + 1), kind="stable")
-    rows = rows.sort_values(
-        ["model", "background", "metric", "detector"],
-        key=lambda column: column.map(_place(rows)) if column.name == "detector" else column,
-        kind="stable",
+    rows = rows.assign(
+        highest=-rows.groupby("detector")["value"].transform("max"),
+        place=rows["shots"].where(rows["shots"] > 0, rows["shots"].max() + 1),
     )
-    return rows[[*COLUMNS, "run"]].reset_index(drop=True)
+    keys = ["model", "background", "metric", "highest", "detector", "place"]
+    return rows.sort_values(keys, kind="stable")[[*COLUMNS, "run"]].reset_index(drop=True)
 
 
-def _place(rows: pd.DataFrame) -> dict[str, int]:
-    """Place of every detector in the table, which has the best AUROC first."""
-    best = rows.groupby("detector", sort=False)["value"].max()
-    return {str(name): k for k, name in enumerate(best.sort_values(ascending=False).index)}
+def _summary_rows(board: Leaderboard) -> pd.DataFrame:
+    """ID accuracies, and the AUROC that stands for all OOD sets."""
+    rows = board.rows[board.rows["metric"].isin(["id_accuracy", "auroc"])]
+    return rows[rows["dataset"].isna() | (rows["dataset"] == board.summary)]
 
 
 def best_shots(runs: Sequence[DetectorRun]) -> tuple[list[DetectorRun], list[str]]:
@@ -430,7 +408,7 @@ def best_shots(runs: Sequence[DetectorRun]) -> tuple[list[DetectorRun], list[str
     chosen, notes = [], []
     for (model, _), of_model in models.items():
         by_shots = grouped((run.shots, run) for run in of_model)
-        best = max(by_shots, key=lambda shots: fmean(map(_best_auroc, by_shots[shots])))
+        best = max(by_shots, key=lambda shots: fmean(run.best_auroc for run in by_shots[shots]))
         chosen += by_shots[best]
         if len(by_shots) > 1:
             words = {n: "all images" if n == ALL_SHOTS else f"{n} shots" for n in by_shots}
@@ -441,17 +419,11 @@ def best_shots(runs: Sequence[DetectorRun]) -> tuple[list[DetectorRun], list[str
     return chosen, notes
 
 
-def _best_auroc(run: DetectorRun) -> float:
-    return max(run.view.mean("auroc", detector).value for detector in run.view.detectors)
-
-
 def best_of_all(board: Leaderboard) -> dict[str, tuple[str, float]]:
     """Metric → name and value of its best row: every method, whatever it was trained on."""
-    of_board, best = board.rows, {}
-    for metric, key in (("id_accuracy", "model"), ("auroc", "detector")):
-        rows = of_board[(of_board["metric"] == metric) & of_board["value"].notna()]
-        rows = rows[rows["dataset"].fillna(board.summary) == board.summary]
-        if len(rows):
-            row = rows.iloc[int(rows["value"].to_numpy().argmax())]
-            best[metric] = (str(row[key]), float(row["value"]))
+    best = {}
+    for metric, rows in _summary_rows(board).dropna(subset="value").groupby("metric"):
+        row = rows.sort_values("value", ascending=False, kind="stable").iloc[0]
+        name = row["model"] if metric == "id_accuracy" else row["detector"]
+        best[str(metric)] = (str(name), float(row["value"]))
     return best

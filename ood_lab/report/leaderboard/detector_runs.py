@@ -32,7 +32,7 @@ class DetectorRun(FinishedRun):
     @cached_property
     def verdict(self) -> Verdict:
         """Its verdict; without rows where ID accuracy is at chance."""
-        return Verdict.of(self.results, self.record)
+        return Verdict(self.results, self.record)
 
     @cached_property
     def best(self) -> pd.DataFrame | None:
@@ -112,6 +112,11 @@ class DetectorRun(FinishedRun):
         """Whether its network is no better than chance on the ID test images."""
         accuracy = self.view.get("id_accuracy", None)
         return at_chance(accuracy.value, accuracy.n_id, self.chance)
+
+    @property
+    def best_auroc(self) -> float:
+        """The mean AUROC of its best detector."""
+        return self.view.mean("auroc", self.view.detectors[0]).value
 
     @property
     def chance(self) -> float:

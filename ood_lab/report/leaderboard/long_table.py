@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.run_names import trainings
 from ood_lab.report.leaderboard.significance import Pairs, mark_best
@@ -51,7 +50,7 @@ class Leaderboard:
     shift_order: tuple[str, ...]
     fpr95_positive: str
     runs: Sequence[DetectorRun]
-    warnings: tuple[str, ...] = ()
+    warnings: Sequence[str]
 
     @property
     def summary(self) -> str:
@@ -100,26 +99,11 @@ def make_leaderboard(runs: Sequence[DetectorRun]) -> Leaderboard:
     rows["fpr95_positive"] = positive = runs[0].record.fpr95_positive
     at_chance = [run for run in runs if run.at_chance]
     rows["best"] = mark_best(rows, _pairs(runs, rows), {run.sweep for run in at_chance})
-    return Leaderboard(
-        rows[COLUMNS],
-        sets,
-        shift_order,
-        positive,
-        runs,
-        (*_findings(runs, sets), *map(_at_chance, at_chance)),
-    )
-
-
-def _findings(runs: Sequence[DetectorRun], sets: Sequence[str]) -> list[str]:
-    """Those about sets of the table, each once."""
-    shown = {"test", *sets}
-    findings = [f for run in runs for f in run.record.findings if shown & {*f.sets}]
-    return list(dict.fromkeys(finding_sentences(findings)))
-
-
-def _at_chance(run: DetectorRun) -> str:
-    accuracy = run.view.get("id_accuracy", None).value
-    return " ".join(sentences(WORDS, "at_chance", run, accuracy))
+    findings = [f for run in runs for f in run.record.findings if {"test", *sets} & {*f.sets}]
+    warnings = [*dict.fromkeys(finding_sentences(findings))]
+    for run in at_chance:
+        warnings += sentences(WORDS, "at_chance", run)
+    return Leaderboard(rows[COLUMNS], sets, shift_order, positive, runs, warnings)
 
 
 def _rows_of(run: DetectorRun) -> Iterator[dict[str, Any]]:
@@ -127,9 +111,10 @@ def _rows_of(run: DetectorRun) -> Iterator[dict[str, Any]]:
     view = run.view
 
     def row(
-        metric: str, detector: str | None, ood: str | None, estimate: Estimate | None = None
+        metric: str, detector: str | None, ood: str | None, mean: str | None = None
     ) -> dict[str, Any]:
-        estimate = view.get(metric, detector, ood) if estimate is None else estimate
+        """A number, which the results have as the metric ``mean`` without a set, or as it is."""
+        estimate = view.get(mean, detector) if mean else view.get(metric, detector, ood)
         return {
             **run.columns,
             "metric": metric,
@@ -148,10 +133,9 @@ def _rows_of(run: DetectorRun) -> Iterator[dict[str, Any]]:
         for metric in view.set_metrics:
             yield from (row(metric, detector, ood) for ood in view.sets)
             if len(view.sets) > 1:
-                yield row(metric, detector, MEAN, view.mean(metric, detector))
+                yield row(metric, detector, MEAN, f"mean_{metric}")
             for group in view.groups:
-                of_group = row(f"mean_{group}_{metric}", detector, None)
-                yield {**of_group, "metric": metric, "dataset": f"{MEAN} {group}"}
+                yield row(metric, detector, f"{MEAN} {group}", f"mean_{group}_{metric}")
         for metric in view.dads:
             yield row(metric, detector, None)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
@@ -50,37 +50,18 @@ def write(figure: PlannedFigure, folder: Path) -> str | None:
     Returns:
         What to add to the caption; None where it is no figure.
     """
-    with rc():
+    with matplotlib.rc_context(RC):
         picture = figure.draw()
-    if picture is None:
-        return None
-    if (missing := _missing(picture)) and (fonts := fonts_with(missing)):
-        add_fonts(fonts)
-        with rc():
-            picture = figure.draw()
         if picture is None:
             return None
-        missing = _missing(picture)
-    for text in picture.findobj(Text):  # of a figure that was drawn with other settings
-        text.set_fontfamily(RC["font.family"])
-    with rc():
-        legend = _number_names(picture, missing)
+        missing = missing_characters(picture)
+        if fonts := fonts_with(missing):
+            RC["font.family"] += filter(_with_bold, fonts)
+            return write(figure, folder)
+        legend = number_names(picture, missing)
         file = figure.file(folder)
         save(picture, file.png, file.svg)
     return legend
-
-
-def _missing(figure: Figure) -> set[str]:
-    return missing_characters(figure, RC["font.family"])
-
-
-def _number_names(figure: Figure, missing: set[str]) -> str:
-    """Puts numbers in the place of names that cannot be drawn; returns their legend."""
-    if not missing:
-        return ""
-    names = NumberedNames(missing)
-    names.put(figure)
-    return names.legend
 
 
 def save(figure: Figure, png: Path, svg: Path) -> None:
@@ -144,27 +125,18 @@ def _with_bold(name: str) -> bool:
     return bool(faces)
 
 
-def add_fonts(names: Iterable[str]) -> None:
-    """Lets later figures look for letters in these fonts, too."""
-    RC["font.family"] += [name for name in names if _with_bold(name)]
-
-
 def weight_number(weight: int | str) -> int:
     """The weight of a font from 100 to 900, which may be given as a word."""
     return weight if isinstance(weight, int) else weight_dict[weight]
 
 
+#: Settings with which figures are built and saved.
 RC: Any = {
     **matplotlib.rc_params_from_file(
         Path(__file__).with_name("figures.mplstyle"), use_default_template=False
     ),
     "font.family": ["DejaVu Sans", *filter(_with_bold, _FALLBACKS)],
 }
-
-
-def rc() -> Any:
-    """Context in which figures are built and saved."""
-    return matplotlib.rc_context(RC)
 
 
 @cache
@@ -184,14 +156,16 @@ def _of_family(name: str, bold: bool) -> frozenset[str]:
     return frozenset().union(*(_characters(face.fname) for face in (heavy or faces)[:1]))
 
 
-def missing_characters(figure: Figure, families: Iterable[str]) -> set[str]:
-    """The characters written in a figure that no font of these families has."""
-    missing, written = set(), list(_written(figure))
-    for bold in (False, True):
-        words = "".join(text for text, heavy in written if heavy == bold)
-        if not words.isascii():
-            left = {c for c in words if c.isprintable() and not c.isascii()}
-            missing |= left.difference(*(_of_family(name, bold) for name in families))
+def missing_characters(figure: Figure) -> set[str]:
+    """The characters written in a figure that no font of its families has."""
+    written: dict[bool, set[str]] = {False: set(), True: set()}  # in regular, and in bold
+    ticks = (label for axis in _axes(figure) for label in axis.get_ticklabels())
+    for text in chain(ticks, figure.findobj(Text)):
+        written[weight_number(text.get_fontweight()) >= _BOLD].update(text.get_text())
+    missing: set[str] = set()
+    for bold, characters in written.items():
+        if left := {c for c in characters if c.isprintable() and not c.isascii()}:
+            missing |= left.difference(*(_of_family(name, bold) for name in RC["font.family"]))
     return missing
 
 
@@ -213,52 +187,29 @@ def fonts_with(characters: set[str]) -> list[str]:
     return fonts
 
 
-def _written(figure: Figure) -> Iterator[tuple[str, bool]]:
-    """Everything that is written in a figure, labels of ticks included, and whether it is bold."""
-    ticks = (label for axis in _axes(figure) for label in axis.get_ticklabels())
-    for text in chain(ticks, figure.findobj(Text)):
-        yield text.get_text(), weight_number(text.get_fontweight()) >= _BOLD
+def number_names(figure: Figure, characters: set[str]) -> str:
+    """Puts numbers in the place of names with ``characters``, which no font can draw.
 
-
-@dataclass
-class NumberedNames:
-    """Numbers in the place of names that no font can draw.
-
-    Attributes:
-        characters: those that no font has.
-        names: name by number, from 1.
+    Returns:
+        Their legend, for the caption; nothing without any.
     """
+    if not characters:
+        return ""
+    any_of = "".join(map(re.escape, sorted(characters)))
+    pattern = re.compile(f"[^{_BETWEEN}]*[{any_of}][^{_BETWEEN}]*")
+    numbers: dict[str, str] = {}
 
-    characters: set[str]
-    names: list[str] = field(default_factory=list)
+    def numbered(text: str) -> str:
+        return pattern.sub(lambda m: numbers.setdefault(m[0], f"#{len(numbers) + 1}"), text)
 
-    def put(self, figure: Figure) -> None:
-        """Replaces the names in a figure."""
-        for axis in _axes(figure):
-            labels = [label.get_text() for label in axis.get_ticklabels()]
-            if self.characters & set("".join(labels)):
-                axis.set_ticks(axis.get_ticklocs(), labels=list(map(self.numbered, labels)))
-        for text in figure.findobj(Text):
-            if isinstance(text, Text) and self.characters & set(text.get_text()):
-                text.set_text(self.numbered(text.get_text()))
-
-    def numbered(self, text: str) -> str:
-        """A text with numbers for names."""
-        any_of = "".join(map(re.escape, sorted(self.characters)))
-        return re.sub(f"[^{_BETWEEN}]*[{any_of}][^{_BETWEEN}]*", self._number, text)
-
-    def _number(self, match: re.Match[str]) -> str:
-        if match[0] not in self.names:
-            self.names.append(match[0])
-        return f"#{self.names.index(match[0]) + 1}"
-
-    @property
-    def legend(self) -> str:
-        """The names by number, for the caption; nothing without any."""
-        if not self.names:
-            return ""
-        entries = ", ".join(f"#{number} = {name}" for number, name in enumerate(self.names, 1))
-        return f" No font of this machine has the characters of these names: {entries}."
+    for axis in _axes(figure):
+        labels = [label.get_text() for label in axis.get_ticklabels()]
+        if characters & set("".join(labels)):
+            axis.set_ticks(axis.get_ticklocs(), labels=list(map(numbered, labels)))
+    for text in figure.findobj(Text):
+        text.set_text(numbered(text.get_text()))
+    entries = ", ".join(f"{number} = {name}" for name, number in numbers.items())
+    return f" No font of this machine has the characters of these names: {entries}."
 
 
 def _axes(figure: Figure) -> Iterator[Axis]:

@@ -15,11 +15,13 @@ from ood_lab.common.files import read_json, write_text
 from ood_lab.report.rendering.blocks import Block, Text, printed
 from ood_lab.report.rendering.metric_definitions import finding_sentences, percent
 from ood_lab.report.rendering.table import (
+    Column,
     Head,
     Table,
     count_cell,
     estimate_cell,
-    name_cell,
+    names_column,
+    table_of,
 )
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.schema.results import RESULTS, read_results
@@ -77,13 +79,12 @@ def show_accuracies(
         folder: of the run.
         show: value → text.
     """
-    rows = []
-    for row in results.to_dict("records"):
-        name = name_cell(str(row["metric"]).replace("_", " "))
-        rows.append([name, estimate_cell(row, show), count_cell(float(row["n"]))])
-    heads = [Head("metric", "ascending"), Head("value"), Head("n")]
-    n = 3 if results["n"].notna().any() else 2
-    table = Table(title, heads[:n], [row[:n] for row in rows], spreads=True)
+    values = [estimate_cell(row, show) for row in results.to_dict("records")]
+    metrics = names_column("metric", results["metric"].str.replace("_", " "))
+    columns = [metrics, Column(Head("value"), values)]
+    if results["n"].notna().any():
+        columns.append(Column(Head("n"), list(map(count_cell, results["n"]))))
+    table = table_of(title, columns, spreads=True)
     show_blocks([table], folder, "accuracies", lines=None)
 
 

@@ -46,11 +46,6 @@ class Cell:
     uneven: bool = False
     tone: Tone = ""
 
-    @property
-    def is_word(self) -> bool:
-        """Whether it is sorted by what it shows."""
-        return self.sort == self.text
-
 
 @dataclass(frozen=True)
 class Group:
@@ -172,18 +167,16 @@ class Table:
 
 
 class Column(NamedTuple):
-    """A column; neighbours with an equal group are below one title."""
+    """A column."""
 
     head: Head
     cells: Sequence[Cell]
-    group: Group = Group()
 
 
 def table_of(caption: str, columns: Sequence[Column], **options: Any) -> Table:
     """A table of columns; ``options`` are other fields of it."""
-    heads = [replace(column.head, group=column.group) for column in columns]
     rows = list(zip(*(column.cells for column in columns), strict=True))
-    return Table(caption, heads, rows, **options)
+    return Table(caption, [column.head for column in columns], rows, **options)
 
 
 def names_column(head: str, names: Iterable[object], ordered: bool = False) -> Column:
@@ -213,11 +206,9 @@ def pivoted(
     heads = list(dict.fromkeys(head for _, head in cells))
     groups = list(dict.fromkeys(head.group for head in heads))
     heads.sort(key=lambda head: groups.index(head.group))
-    of_heads = ([cells.get((key, head), Cell(missing)) for head in heads] for key in keys)
-    starts = zip(*(column.cells for column in names), strict=True)
-    rows = [[*start, *row] for start, row in zip(starts, of_heads, strict=True)]
-    names_heads = [column.head for column in names]
-    return Table(caption, [*names_heads, *heads], rows, names=len(names), **options)
+    rows = list(keys)
+    columns = [Column(h, [cells.get((key, h), Cell(missing)) for key in rows]) for h in heads]
+    return table_of(caption, [*names, *columns], names=len(names), **options)
 
 
 def title_lines(group: Group, width: int) -> list[str]:
@@ -248,10 +239,11 @@ def name_cell(
     return Cell(str(text), str(text) if place is None else place, quiet=quiet, tone=tone)
 
 
-def metric_head(metric: str) -> Head:
+def metric_head(metric: str, group: Group = Group()) -> Head:
     """The head of a column of a metric; the first click sorts the best first."""
     record = metric_of(metric)
-    return Head(record.title, "ascending" if record.better == "lower" else "descending")
+    first: Direction = "ascending" if record.better == "lower" else "descending"
+    return Head(record.title, first, group=group)
 
 
 def count_cell(value: float) -> Cell:
@@ -265,7 +257,6 @@ def number_cell(
     high: float = math.nan,
     show: Callable[[float], str] = percent,
     best: bool = False,
-    missing: str = "",
 ) -> Cell:
     """A value with its interval, where there is one.
 
@@ -275,10 +266,9 @@ def number_cell(
         high: upper end.
         show: value → text; a share as percent.
         best: carries the mark.
-        missing: why it is missing, where that is known.
     """
     if math.isnan(value):
-        return Cell(f"{MISSING}: {missing}" if missing else MISSING)
+        return Cell(MISSING)
     if math.isnan(low) or math.isnan(high):
         return Cell(show(value), value, best=best)
     half = (high - low) / 2
@@ -287,12 +277,10 @@ def number_cell(
     return Cell(show(value), value, interval, f"±{show(half)}", best, uneven=uneven)
 
 
-def estimate_cell(
-    row: Mapping[Any, Any], show: Callable[[float], str] = percent, missing: str = ""
-) -> Cell:
+def estimate_cell(row: Mapping[Any, Any], show: Callable[[float], str] = percent) -> Cell:
     """:func:`number_cell` of ``value, ci_low, ci_high`` of a row of results."""
     value, low, high = (float(row[k]) for k in ("value", "ci_low", "ci_high"))
-    return number_cell(value, low, high, show, missing=missing)
+    return number_cell(value, low, high, show)
 
 
 def plain_table(
@@ -311,11 +299,7 @@ def plain_cell(value: Any) -> Cell:
     return Cell(f"{value:,}", value) if isinstance(value, int) else name_cell(value)
 
 
-def text_table(caption: str, rows: Sequence[Mapping[str, str]], names: int = 1) -> Table:
-    """A table of texts by heading; all but the first ``names`` columns are lined up as numbers."""
-    heads = [Head(heading) for heading in rows[0]]
-    cells = [
-        [Cell(text, text if k < names else "") for k, text in enumerate(row.values())]
-        for row in rows
-    ]
-    return Table(caption, heads, cells, names=names)
+def text_table(caption: str, rows: Sequence[Mapping[str, str]]) -> Table:
+    """A table of texts by heading; all but the first column are lined up as numbers."""
+    cells = [list(map(Cell, row.values())) for row in rows]
+    return Table(caption, list(map(Head, rows[0])), cells)

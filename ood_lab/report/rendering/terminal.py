@@ -43,14 +43,13 @@ class Printed:
     ) -> Iterator[RenderableType]:
         """The blocks, a blank line before every table."""
         blocks = list(printed(self.blocks))
-        always = [b for b in blocks if isinstance(b, Text) and b.style in _ALWAYS]
 
         def height(part: RenderableType) -> int:
             return len(console.render_lines(part, options))
 
-        if self.lines is None:
-            room = math.inf
-        else:
+        room = math.inf
+        if self.lines is not None:
+            always = [b for b in blocks if isinstance(b, Text) and b.style in _ALWAYS]
             room = self.lines - 1 - sum(height(_paragraph(block)) for block in always)
         left = Counter[str]()
         for block in blocks:
@@ -170,7 +169,9 @@ def _built(table: Table) -> Group:
 def _column(table: Table, span: Span) -> tuple[list[RichText], list[RichText]]:
     """The header of a group, and a text for every row; numbers are lined up at the right."""
     first = span.columns[0]
-    left = first < table.names or all(r[k].is_word for r in table.rows for k in span.columns)
+    left = first < table.names or all(
+        row[k].sort == row[k].text for row in table.rows for k in span.columns
+    )
     side: AlignMethod = "left" if left else "right"
     lines: list[list[RichText]] = [[] for _ in range(2 + len(table.rows))]
     for k in span.columns:

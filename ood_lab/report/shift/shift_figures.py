@@ -70,7 +70,7 @@ class ShiftInputs:
     degrees: pd.DataFrame
     summary: pd.DataFrame
     footer: str
-    rulers: Sequence[Mapping[str, Any]] = ()
+    rulers: Sequence[Mapping[str, Any]]
 
     @cached_property
     def names(self) -> list[str]:
@@ -194,7 +194,7 @@ def shift_decompositions(inputs: ShiftInputs) -> Figure:
     return figure
 
 
-def draw_ruler(axes: Axes, ruler: Mapping[str, Any], *, upright: bool, place: float = 1) -> None:
+def draw_ruler(axes: Axes, ruler: Mapping[str, Any], *, upright: bool) -> None:
     """Draws the marks of a ruler as a second axis; nothing where there is no ruler.
 
     Args:
@@ -202,7 +202,6 @@ def draw_ruler(axes: Axes, ruler: Mapping[str, Any], *, upright: bool, place: fl
         ruler: ``metric``, ``reason`` (why there is none) and ``marks``, the distances at 0, 1, ...;
             two of them define an even, open scale.
         upright: the distances run upwards.
-        place: of the axis, 1 = at the edge.
     """
     if ruler["reason"]:
         return
@@ -210,11 +209,11 @@ def draw_ruler(axes: Axes, ruler: Mapping[str, Any], *, upright: bool, place: fl
     other: Any = axes.secondary_yaxis if upright else axes.secondary_xaxis
     if len(marks) == 2:
         start, unit = marks[0], marks[1] - marks[0]
-        scale = other(place, functions=(lambda d: (d - start) / unit, lambda u: start + u * unit))
+        scale = other(1, functions=(lambda d: (d - start) / unit, lambda u: start + u * unit))
     else:
         low, high = axes.get_ylim() if upright else axes.get_xlim()
         room = _ROOM * (high - low)
-        scale, shown = other(place), [len(marks) - 1]
+        scale, shown = other(1), [len(marks) - 1]
         for number in range(len(marks) - 2, 0, -1):
             if marks[shown[0]] - marks[number] >= room <= marks[number] - marks[0]:
                 shown.insert(0, number)
@@ -250,12 +249,8 @@ def _cells(counts: Ints, enough: Bools, min_count: int) -> Figure:
     )
     most = max(int(counts.max()), min_count + 1, 2)
     colours = shades(max(min_count, 1), most, logarithmic=True)
-    table = [
-        list(zip(ns, sufficient, strict=True))
-        for ns, sufficient in zip(counts, enough, strict=True)
-    ]
-    texts = [[f"{n:,}" if sufficient else MISSING for n, sufficient in row] for row in table]
-    notes = [["" if sufficient else f"n={n:,}" for n, sufficient in row] for row in table]
+    numbers = np.array([[f"{n:,}" for n in row] for row in counts], object)
+    texts, notes = np.where(enough, numbers, MISSING), np.where(enough, "", "n=" + numbers)
     columns = [f"{level}\n{n:,}" for level, n in enumerate(counts.sum(axis=0))]
     rows = [f"{n:,}   {level}" for level, n in enumerate(counts.sum(axis=1))]
     faces = colours.of(np.where(enough, counts, np.nan))

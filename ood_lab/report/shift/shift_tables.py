@@ -134,7 +134,7 @@ def separability_table(spaces: Tables, id_split: str, axes: str = "id") -> Table
     for backbone, table in spaces.items():
         group = Group(backbone, f"{int(table['components'].iloc[0])} components")
         cells = [number_cell(float(d), show="{:.3f}".format) for d in distances[backbone]]
-        columns.append(Column(Head("distance"), cells, group))
+        columns.append(Column(Head("distance", group=group), cells))
     of = "its features" if axes == "id" else "the features of all datasets"
     note = (
         f"Bhattacharyya distance to ID {id_split} on the principal components of {of}; "

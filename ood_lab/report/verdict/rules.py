@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
 from ood_lab.common.english import counted, listed
+from ood_lab.common.grouping import grouped
 from ood_lab.metrics import BASELINE, FEWEST_OF_A_VERDICT, named_causes, ranked, strongest_first
 from ood_lab.report.rendering.blocks import Block, Folded, Text
 from ood_lab.report.rendering.metric_definitions import DAGGER, MISSING, fpr95_sentence, percent
@@ -49,52 +50,39 @@ _ROWS, _LEADS, _DETAILS = 8, 6, 8
 _NAMED, _DATASETS, _DIFFERENCES = 2, 3, 2
 #: Of the verdict over runs: rows on a terminal, its width, and the fewest letters of a name there.
 _BOARD_ROWS, _WIDTH, _LETTERS = 10, 80, 16
+_SHIFT = ["dataset", "encoder", "axis", "metric", "value", "ci_low", "ci_high", "n"]
 
 
-@dataclass(frozen=True)
 class Verdict:
     """What a run found, in short.
+
+    Args:
+        results: of all kinds.
+        record: ``fpr95_positive, findings, detectors, verdict`` (``remarks, next``).
 
     Attributes:
         rows: of kind ``verdict``, see :func:`ood_lab.metrics.verdict.verdict_of`.
         shift: one row per dataset and axis in units of ID data: ``dataset, encoder, axis, metric,
             value, ci_low, ci_high, n``; empty where nothing was measured.
+        causes: of kind ``cause``, see :func:`ood_lab.metrics.causes_of`.
         positive: class whose FPR95 it is.
         flagged: datasets that the check of the data has warned of; "test" is ID test.
         remarks: further sentences, on the data and on how the shift was measured.
         next: the next command, with what it does; None = there is none.
-        causes: of kind ``cause``, see :func:`ood_lab.metrics.causes_of`.
         lost: the network is no better than chance, so that no detector has a verdict.
     """
 
-    rows: pd.DataFrame
-    shift: pd.DataFrame = field(default_factory=pd.DataFrame)
-    positive: str = "ood"
-    flagged: Sequence[str] = ()
-    remarks: Sequence[str] = ()
-    next: tuple[str, str] | None = None
-    causes: pd.DataFrame = field(default_factory=pd.DataFrame)
-    lost: bool = False
-
-    @classmethod
-    def of(cls, results: pd.DataFrame, record: RunRecord) -> Verdict:
-        """The verdict of a run.
-
-        Args:
-            results: of all kinds.
-            record: ``fpr95_positive, findings, detectors, verdict`` (``remarks, next``).
-        """
-        rows = of_kind(results, "verdict")
-        return cls(
-            rows,
-            shift_units(results),
-            positive=record.fpr95_positive or "ood",
-            flagged=tuple(dict.fromkeys(s for finding in record.findings for s in finding.sets)),
-            remarks=tuple(record.verdict.remarks),
-            next=record.verdict.next,
-            causes=of_kind(results, "cause"),
-            lost=bool(record.detectors) and rows.empty,
-        )
+    def __init__(self, results: pd.DataFrame, record: RunRecord | None = None) -> None:
+        record = record or RunRecord()
+        self.rows = of_kind(results, "verdict")
+        shift = of_kind(results, "shift").reindex(columns=_SHIFT)
+        units = shift["metric"].isin([CLASS_UNITS, SEVERITY, RATIO])
+        self.shift = shift[units].reset_index(drop=True)
+        self.causes = of_kind(results, "cause")
+        self.positive = record.fpr95_positive or "ood"
+        self.flagged = [name for finding in record.findings for name in finding.sets]
+        self.remarks, self.next = record.verdict.remarks, record.verdict.next
+        self.lost = bool(record.detectors) and self.rows.empty
 
     @property
     def recommended(self) -> str | None:
@@ -128,11 +116,10 @@ class Verdict:
     def datasets(self) -> list[str]:
         """The least shifted first: by semantic shift, then by covariate shift, else as given."""
         names = [str(name) for name in self._of("auroc")["dataset"]]
-        names += [n for n in dict.fromkeys(self.shift.get("dataset", ())) if not names]
+        names = names or list(self.shift["dataset"].unique())
         for metric in (SEVERITY, CLASS_UNITS):
-            if len(self.shift):
-                of = self.shift[self.shift["metric"] == metric].set_index("dataset")["value"]
-                names.sort(key=lambda name: float(of.get(name, math.inf)))
+            of = self.shift[self.shift["metric"] == metric].set_index("dataset")["value"]
+            names.sort(key=lambda name: float(of.get(name, math.inf)))
         return names
 
     @property
@@ -166,10 +153,10 @@ class Verdict:
             of = self._of(metric).set_index("dataset")
             if len(of):
                 cells = [estimate_cell(row) for row in of.loc[names].to_dict("records")]
-                columns.append(Column(Head(title, "ascending"), cells, detection))
-        for head, cells in self._shift_columns(names):
+                columns.append(Column(Head(title, "ascending", group=detection), cells))
+        for title, cells in self._shift_columns(names):
             kept = cells if intervals else [Cell(cell.text, cell.sort) for cell in cells]
-            columns.append(Column(head, kept, shift))
+            columns.append(Column(Head(title, "ascending", group=shift), kept))
         notes = sentences(WORDS, "notes", self)
         if left_out:
             notes.insert(0, f"{counted(left_out, 'dataset')} between these: see the report.")
@@ -227,12 +214,12 @@ class Verdict:
     @property
     def split(self) -> bool:
         """Whether covariate shift was measured, too; else there is one distance."""
-        return "covariate" in set(self.shift.get("axis", ()))
+        return "covariate" in set(self.shift["axis"])
 
     @property
     def units(self) -> set[str]:
         """Metrics of the shift."""
-        return set(self.shift.get("metric", ()))
+        return set(self.shift["metric"])
 
     @cached_property
     def _by_metric(self) -> Mapping[Any, pd.DataFrame]:
@@ -332,12 +319,11 @@ class Verdict:
     @property
     def differences(self) -> dict[str, list[str]]:
         """What datasets are called by their first cause, of one dataset by two."""
-        if len(self._named_causes) == 1:
-            [(name, causes)] = self._named_causes.items()
-            return {listed([differs(cause) for cause in causes]): [name]}
-        groups: dict[str, list[str]] = {}
-        for name, causes in self._named_causes.items():
-            groups.setdefault(differs(causes[0]), []).append(name)
+        n = 1 if len(self._named_causes) > 1 else _NAMED
+        groups = grouped(
+            (listed([differs(cause) for cause in causes[:n]]), name)
+            for name, causes in self._named_causes.items()
+        )
         return dict([*groups.items()][:_DIFFERENCES])
 
     @property
@@ -348,10 +334,9 @@ class Verdict:
     @property
     def shortcuts(self) -> list[dict[Any, Any]]:
         """How well a detector does among images alike in the first cause of a dataset."""
-        alike = self.causes[self.causes["metric"] == "matched_auroc"] if len(self.causes) else None
         order = list(self._named_causes)
-        rows = [] if alike is None else alike.to_dict("records")
-        rows = [row for row in rows if row["dataset"] in order]
+        alike = self.causes[self.causes["metric"] == "matched_auroc"].to_dict("records")
+        rows = [row for row in alike if row["dataset"] in order]
         return sorted(rows, key=lambda row: order.index(row["dataset"]))
 
     # The table
@@ -360,9 +345,7 @@ class Verdict:
         mark = DAGGER if name in self.flagged else ""
         return name_cell(f"{name}{mark}", self.datasets.index(name))
 
-    def _shift_columns(self, names: Sequence[str]) -> Iterator[tuple[Head, list[Cell]]]:
-        if not len(self.shift):
-            return
+    def _shift_columns(self, names: Sequence[str]) -> Iterator[tuple[str, list[Cell]]]:
         rows = {(r["dataset"], r["axis"], r["metric"]): r for r in self.shift.to_dict("records")}
         wanted = {
             ("semantic", CLASS_UNITS): "semantic",
@@ -372,17 +355,7 @@ class Verdict:
         for (axis, metric), title in wanted.items():
             of = [rows.get((n, axis, metric)) or rows.get((n, axis, RATIO)) for n in names]
             if any(of):
-                yield Head(title, "ascending"), list(map(_unit_cell, of))
-
-
-def shift_units(results: pd.DataFrame) -> pd.DataFrame:
-    """The shift of datasets in units of ID data, of a results table of all kinds."""
-    rows = of_kind(results, "shift")
-    rows = rows[rows["metric"].isin([CLASS_UNITS, SEVERITY, RATIO])]
-    if not len(rows):
-        return pd.DataFrame()
-    columns = ["dataset", "encoder", "axis", "metric", "value", "ci_low", "ci_high", "n"]
-    return rows[columns].reset_index(drop=True)
+                yield title, list(map(_unit_cell, of))
 
 
 def _unit_cell(row: Mapping[Any, Any] | None) -> Cell:

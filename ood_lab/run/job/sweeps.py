@@ -153,7 +153,7 @@ def headline(run: FinishedRun) -> dict[str, str]:
     accuracy = sets.loc[sets["metric"] == "id_accuracy", "value"]
     if len(accuracy):
         shown["ID acc."] = f"{accuracy.iloc[0]:.1%}"
-    verdict = Verdict(of_kind(results, "verdict"))
+    verdict = Verdict(results)
     if of_kind(results, "detection").reindex(columns=["detector"])["detector"].notna().any():
         shown["recommended"] = verdict.recommended or "none"
     if verdict.named:

@@ -178,7 +178,7 @@ def log_results(loggers: Sequence[Logger], run: FinishedRun, record: RunRecord) 
     for kind, rows in kinds.items():
         values |= _VALUES.get(kind, answer_values)(rows)
     if "verdict" in kinds:
-        values |= Verdict.of(results, record).values()
+        values |= Verdict(results, record).values()
     shown = charts(kinds["detection"]) if "detection" in kinds else {}
     plain = results.astype(object).where(results.notna(), None)  # W&B knows no pd.NA
     for tracker in trackers:

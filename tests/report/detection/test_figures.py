@@ -22,7 +22,7 @@ from ood_lab.report.figures.densities import density
 from ood_lab.report.figures.layout import short_names, spread, style
 from ood_lab.report.figures.lines import curve
 from ood_lab.report.figures.scatter import principal_components
-from ood_lab.report.rendering.drawing import rc
+from ood_lab.report.rendering.drawing import RC
 from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.run_record import RunRecord
 
@@ -75,7 +75,7 @@ WITH_FPR95 = ("fpr95_bars", "dad_fpr95", "roc", "levels_grid", "heatmap_grid_fpr
 )
 def test_no_text_overlaps_or_leaves_the_page(detectors, sets, monkeypatch):
     run = make_run(detectors, sets, levels=0 if sets == 2 else 4)
-    with warnings.catch_warnings(), rc():
+    with warnings.catch_warnings(), matplotlib.rc_context(RC):
         warnings.simplefilter("error")
         inputs = inputs_of(run)
         by_level = [f for ood in inputs.view.level_sets for f in level_figures(inputs, ood)]
@@ -131,15 +131,15 @@ def test_what_cannot_be_drawn_is_left_out(tmp_path):
 
 
 def test_the_other_positive_class_is_named(run, monkeypatch):
-    with rc():
+    with matplotlib.rc_context(RC):
         figure = roc(inputs_of(run, "id"))
     assert any("(ID positive)" in text for text, _ in drawn_texts(figure, monkeypatch))
 
 
 def test_panels_stand_in_the_order_of_the_table(run):
     inputs = inputs_of(run)
-    with rc():
-        figures = densities(inputs), heatmap(inputs, "grid")
+    with matplotlib.rc_context(RC):
+        figures = densities(inputs), heatmap(inputs, "grid", "auroc")
     detectors = RunView(run.results).detectors
     titles = [axes.get_title() for axes in figures[0].axes]
     assert [title.split(" (DAD")[0] for title in titles] == detectors
@@ -153,8 +153,8 @@ def test_a_heat_map_of_many_detectors_shows_the_best_and_the_baseline(monkeypatc
     worst = RunView(run.results).detectors[-1]
     monkeypatch.setattr(figure_inputs, "BASELINE", worst)
     inputs = inputs_of(run)
-    with rc():
-        figure = heatmap(inputs, "grid")
+    with matplotlib.rc_context(RC):
+        figure = heatmap(inputs, "grid", "auroc")
     titles = [text.get_text() for text in figure.axes[0].texts if text.get_fontsize() == 7]
     assert titles == [*inputs.view.detectors[:13], worst, "number of OOD images"]
     assert any("Of 15 detectors: those" in text for text, _ in drawn_texts(figure, monkeypatch))
@@ -191,7 +191,7 @@ def test_names_of_classes_are_not_on_each_other(classes, monkeypatch):
         scores[column] = rng.integers(0, classes, len(scores))
     names = [f"a rather long class name of kind {i:02d}" for i in range(classes)]
     inputs = FigureInputs(RunView(run.results), scores, {}, names)
-    with rc():
+    with matplotlib.rc_context(RC):
         texts = drawn_texts(confusion(inputs), monkeypatch)
     assert len({text for text, _ in texts if text.startswith(("…", "a r"))}) >= min(classes, 30)
     slack = 200 / 72
@@ -200,7 +200,7 @@ def test_names_of_classes_are_not_on_each_other(classes, monkeypatch):
 
 
 def test_missing_cells_are_named_with_their_n(run, monkeypatch):
-    with rc():
+    with matplotlib.rc_context(RC):
         draw = {f.name: f.draw for f in level_figures(inputs_of(run), "grid")}["heatmap_grid"]
         figure = draw()
         words = [text for text, _ in drawn_texts(figure, monkeypatch)]

@@ -77,7 +77,7 @@ def test_the_best_number_of_shots_is_that_of_the_mean_over_seeds_and_sets(tmp_pa
 
 
 def test_the_figure_shows_lines_and_bands(board):
-    figure = shots_figure(shots_rows(board))
+    figure = shots_figure(shots_rows(board), {})
     panels = {axes.get_title(): axes for axes in figure.axes}
     assert list(panels) == ["ID accuracy", "AUROC: mcm", "AUROC: gl_mcm"]
     axes = panels["AUROC: mcm"]

@@ -4,6 +4,7 @@ import io
 import re
 import warnings
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +15,7 @@ from test_html import Page
 
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.evaluation.shift.image_distances import summarised
-from ood_lab.report.rendering.drawing import rc, write_all
+from ood_lab.report.rendering.drawing import RC, write_all
 from ood_lab.report.rendering.terminal import Printed
 from ood_lab.report.shift.shift_figures import (
     ShiftInputs,
@@ -141,7 +142,7 @@ def test_cells_show_every_count_and_what_is_too_few(width):
 
 def test_the_figure_of_cells_names_the_missing(tmp_path):
     counts = np.array([[1200, 9, 10], [0, 33, 7]])
-    with rc():
+    with matplotlib.rc_context(RC):
         axes = cells_figure(counts, counts >= 10, 10).draw().axes[0]
     places = {line.get_label()[1:]: line.get_xydata() // 1 for line in axes.lines}
     assert sorted(map(tuple, places["N/A"])) == [(0, 1), (1, 0), (2, 1)]
@@ -222,7 +223,7 @@ def test_separability_side_by_side(tmp_path):
             assert f"{value:.3f}" in text
     order = [text.index(name) for name in ("ID test (no shift)", "near", "far")]
     assert order == sorted(order)
-    with rc():
+    with matplotlib.rc_context(RC):
         spaces = {
             name: Space(
                 {key: rows.numpy() for key, rows in space.points.items()},

@@ -225,5 +225,5 @@ def _analysis_table(caption: str, rows: pd.DataFrame, sets: Names) -> Table:
             results = cells.set_index("split")[["value", "ci_low", "ci_high"]] * factor
             item = results.reindex(splits).to_numpy()
             shown = [number_cell(value, low, high, show) for value, low, high in item]
-            columns.append(Column(Head(_LABELS.get(str(key), str(key))), shown, group))
+            columns.append(Column(Head(_LABELS.get(str(key), str(key)), group=group), shown))
     return table_of(caption, columns, spreads=True)

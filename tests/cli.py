@@ -45,7 +45,7 @@ def write(
     """In the place of ``drawing.write``: both files, with an empty picture if not ``drawn``."""
     if drawn is None or figure.name in drawn:
         return original(figure, folder)
-    png, svg, *_ = figure.file(folder)
+    png, svg = (folder / f"{figure.name}.{kind}" for kind in ("png", "svg"))
     Image.new("L", (1, 1)).save(png)
     svg.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt"/>')
     return ""

@@ -48,7 +48,7 @@ from ood_lab.metrics import CAUSE, PositiveClass, map_of
 from ood_lab.models.head_kind import OF_NETWORKS
 from ood_lab.report.detection.detection_page import detection_blocks, write_report
 from ood_lab.report.detection.detection_tables import main_table
-from ood_lab.report.rendering.page import page_template
+from ood_lab.report.rendering.prose import load_template
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.image_columns import CLASS_UNITS, MADE_OF, SEVERAL
@@ -96,7 +96,7 @@ class EvaluationResult(EvaluationOutcome):
 
     def _repr_html_(self) -> str:
         """The table of detectors and OOD sets, with its warnings above."""
-        page: str = page_template("outcome.html.j2").render(
+        page: str = load_template("rendering/outcome.html.j2").render(
             table=main_table(self._view),
             sentence=self._view.fpr95,
             warnings=self.warnings,

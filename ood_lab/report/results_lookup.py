@@ -163,12 +163,12 @@ class RunView:
     @property
     def shown_means(self) -> list[str]:
         """The groups but those that are one set of the same name, whose mean is that set."""
-        return [group for group in self.groups if not self._is_one_set(group)]
-
-    def _is_one_set(self, group: str) -> bool:
-        first = self.detectors[0]
-        mean = self.get(f"mean_{group}_auroc", first)
-        return group in self.sets and mean.n_ood == self.get("auroc", first, group).n_ood
+        return [
+            group
+            for group in self.groups
+            if self.get(f"mean_{group}_auroc", self.detectors[0]).n_ood
+            != self.get("auroc", self.detectors[0], group).n_ood
+        ]
 
     @property
     def csid_accuracies(self) -> list[tuple[str, Estimate]]:

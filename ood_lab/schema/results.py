@@ -89,12 +89,7 @@ def write_results(results: pd.DataFrame, folder: Path) -> None:
     Args:
         results: of all kinds, see :func:`joined`.
         folder: of the run.
-
-    Raises:
-        ValueError: a core column is missing.
     """
-    if missing := [name for name in CORE if name not in results]:
-        raise ValueError(f"results lack the columns {', '.join(missing)}")
     write_table(results, folder / RESULTS)
     write_csv(results, folder / "results.csv")
 

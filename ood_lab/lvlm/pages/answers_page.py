@@ -19,7 +19,7 @@ from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
 from ood_lab.lvlm.pages.benchmark_page import ANSWERS_PAGE, ScoredRun
 from ood_lab.lvlm.parsers.reply_text import without_reasoning
 from ood_lab.lvlm.questions.question_files import Question, Questions
-from ood_lab.report.rendering.page import page_template
+from ood_lab.report.rendering.prose import load_template
 from ood_lab.schema.image_columns import LEVELS
 
 #: Rows of a file: a page reads no more files than it shows, or searches.
@@ -99,7 +99,7 @@ def write_answers_page(
         write_text(text, page.parent / f"rows-{start // _ROWS:03d}.js")
     text = json.dumps(index, separators=(",", ":"))
     write_text(f"const index = {text};\n", page.parent / "index.js")
-    text = page_template("answers.html.j2").render(
+    text = load_template("rendering/answers.html.j2").render(
         title=run.title,
         sentence=f"All questions with images, replies, parsed and correct answers{note}",
         report=f"../{run.benchmark.page}",

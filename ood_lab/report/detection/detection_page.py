@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -198,8 +197,7 @@ def write_report(
     after = [Section("Detection by shift level", levels)]
     shift_map: list[Block] = []
     if measured:
-        of_all = replace(measured, compared=view.detectors)
-        figure, above, below = sections_of(of_all, scores, store)
+        figure, above, below = sections_of(measured, scores, store, view.detectors)
         before, after = above + after, below
         shift_map.append(figure)
     details = [*failure_tables(view), all_metrics(view)] if shown else []

@@ -32,6 +32,8 @@ DETECTORS = 6
 #: Level of the tests, and the share of ID images that a group that is like ID exceeds at most.
 ALPHA, _ALIKE = 0.05, 0.6
 _WORDS = "detection/predictions.j2"
+#: A head, the fact that the column needs, and its cell of the facts of a detector.
+_Column = tuple[Head, str, Callable[[Mapping[str, Any]], Cell]]
 
 
 @dataclass(frozen=True)
@@ -132,9 +134,9 @@ class PredictionVerdict:
     @property
     def calibrations(self) -> dict[tuple[str, int, int], list[str]]:
         """Which ID images new ones are compared with: way, images and groups → detectors."""
-        keys = "calibration", "held_out", "groups"
         return grouped(
-            (tuple(of[key] for key in keys), name) for name, of in self.detectors.items()
+            ((of["calibration"], of["held_out"], of["groups"]), name)
+            for name, of in self.detectors.items()
         )
 
     @property
@@ -181,23 +183,15 @@ def show_predictions(
 
 def _verdict_table(caption: str, facts: Mapping[str, Mapping[str, Any]]) -> Table:
     """A row a detector: its threshold, how many images it flags, and whether that is chance."""
-    columns: list[tuple[Head, str, Callable[[Mapping[str, Any]], Cell]]] = [
-        (
-            Head("higher than", note="ID images"),
-            "group_exceeded",
-            _share("group_exceeded", "group"),
-        ),
+    columns: list[_Column] = [
+        _share(Head("higher than", note="ID images"), "group_exceeded", "group"),
         (Head("ID", note="images"), "held_out", lambda of: count_cell(of["held_out"])),
-        (Head("alpha"), "alpha", _share("alpha", show="{:g}".format)),
+        _share(Head("alpha"), "alpha", show="{:g}".format),
         (Head("OOD if", note="score"), "rule", _rule),
-        (Head("FPR", note="held-out"), "fpr", _share("fpr", "fpr")),
-        (Head("TPR", note="OOD"), "tpr", _share("tpr")),
+        _share(Head("FPR", note="held-out"), "fpr", "fpr"),
+        _share(Head("TPR", note="OOD"), "tpr"),
         (Head("flagged", note="as OOD"), "flagged", _flagged),
-        (
-            Head("by", note="chance"),
-            "flagged_by_chance",
-            _share("flagged_by_chance", show="{:,.1f}".format),
-        ),
+        _share(Head("by", note="chance"), "flagged_by_chance", show="{:,.1f}".format),
         (Head("p", "ascending", note="of more"), "flagged_p_value", _p_of_more),
     ]
     present = [c for c in columns if any(of.get(c[1]) is not None for of in facts.values())]
@@ -208,16 +202,16 @@ def _verdict_table(caption: str, facts: Mapping[str, Mapping[str, Any]]) -> Tabl
 
 
 def _share(
-    key: str, ends: str = "", show: Callable[[float], str] = "{:.1%}".format
-) -> Callable[[Mapping[str, Any]], Cell]:
-    """Cells of a number, with the interval whose ends have names that begin with ``ends``."""
+    head: Head, key: str, ends: str = "", show: Callable[[float], str] = "{:.1%}".format
+) -> _Column:
+    """A number, with the interval whose ends have names that begin with ``ends``."""
 
     def cell(of: Mapping[str, Any]) -> Cell:
         keys = (key, f"{ends}_ci_low", f"{ends}_ci_high")
         value, low, high = (_number(of.get(name)) for name in keys)
         return number_cell(value, low, high, show)
 
-    return cell
+    return head, key, cell
 
 
 def _p_of_more(of: Mapping[str, Any]) -> Cell:

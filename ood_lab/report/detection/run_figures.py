@@ -48,19 +48,20 @@ _MAX_POINTS = 400
 
 def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
     """What can be drawn of all levels together, in reading order."""
-    if inputs.view.sets:
+    view = inputs.view
+    if view.sets:
         yield PlannedFigure(
             "densities",
             "Score densities",
             "The further right of the grey ID test set a line is, the better.",
             partial(densities, inputs),
         )
-        star = star_sentence(inputs.view.has_significance).replace("* =", "Orange:")
-        best = f" {star}" if any(best_of(inputs.view, ood) for ood in inputs.view.sets) else ""
-        order = f", {inputs.view.order}" if inputs.view.order else ""
+        star = star_sentence(view.has_significance).replace("* =", "Orange:")
+        best = f" {star}" if any(best_of(view, ood) for ood in view.sets) else ""
+        order = f", {view.order}" if view.order else ""
         caption = f"FPR95 of every detector on every OOD set{order}.{best}"
         yield PlannedFigure("fpr95_bars", "FPR95", caption, partial(fpr95_bars, inputs))
-        if inputs.view.most_dad:
+        if view.most_dad:
             yield PlannedFigure(
                 "dad_fpr95",
                 "DAD against mean FPR95",
@@ -68,10 +69,10 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
                 "order of shift more.",
                 partial(dad_against_fpr95, inputs),
             )
-        rest = len(inputs.view.detectors) - len(inputs.highlighted)
+        rest = len(view.detectors) - len(inputs.highlighted)
         grey = f"; in grey the {rest} with the lowest mean AUROC" if rest else ""
         yield PlannedFigure("roc", "ROC", f"One panel per OOD set{grey}.", partial(roc, inputs))
-    if (inputs.view.table["metric"] == "aurc").any():  # the predictions mean something
+    if (view.table["metric"] == "aurc").any():  # the predictions mean something
         yield PlannedFigure(
             "risk_coverage",
             "Risk and coverage",

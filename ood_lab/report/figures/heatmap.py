@@ -70,8 +70,8 @@ def draw_cells(
     axes.pcolormesh(faces, edgecolor="white", lw=0.8)
     words: Words = defaultdict(list)
     for row, column in np.ndindex(faces.shape[:2]):
-        note = "" if notes is None else notes[row][column]
-        text = "" if texts is None else texts[row][column]
+        note = "" if notes is None else str(notes[row][column])
+        text = "" if texts is None else str(texts[row][column])
         for word, down, points in ((text, 0.37 if note else 0.5, 6.5), (note, 0.79, 5.0)):
             if word:
                 ink = text_on(faces[row, column])

@@ -14,7 +14,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from scipy.optimize import isotonic_regression
 
-from ood_lab.report.rendering.table import break_name
+from ood_lab.report.rendering.table import break_name, cut
 
 #: Full text width of a two-column paper, inches.
 WIDTH = 7.2
@@ -135,14 +135,10 @@ def short_names(names: Sequence[str], width: int = 24) -> list[str]:
     alike = [len(set(letters)) == 1 for letters in zip(*names, strict=False)]
     start = alike.index(False) if False in alike else 0
     for texts in (names, [f"…{name[start:]}" for name in names]):
-        short = [_cut(text, width) for text in texts]
+        short = [cut(text, width) for text in texts]
         if len(set(short)) == len(set(names)):
             return short
-    return [_cut(f"{place}: {name}", width) for place, name in enumerate(names)]
-
-
-def _cut(name: str, width: int) -> str:
-    return name if len(name) <= width else f"{name[: width - 1].rstrip()}…"
+    return [cut(f"{place}: {name}", width) for place, name in enumerate(names)]
 
 
 def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:

@@ -120,7 +120,7 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
         the model, with the name of the run, or else its folder, where a table has several of its
         runs; ``reason`` is why a value is missing; ``weights`` is the hash of local ones.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[Any, Any]] = []
     for run in runs:
         results, asking = whole(run.results), run.record.asking
         shared = {**run.about, **run.reading, "run": str(run)}
@@ -131,14 +131,7 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
             part = results[(results["split"] == split) & (results["metric"] == metric)]
             for row in part.head(1).to_dict("records"):
                 reason = why_missing(row) if math.isnan(row["value"]) else ""
-                rows.append(
-                    {
-                        **{str(key): v for key, v in row.items()},
-                        **shared,
-                        "column": words,
-                        "reason": reason,
-                    }
-                )
+                rows.append(row | shared | {"column": words, "reason": reason})
     table = pd.DataFrame(rows)
     keys = [table[key] for key in (*ALIKE, "model")]
     number = table["run"].groupby(keys).transform("nunique")
@@ -446,25 +439,20 @@ def metric_tables(rows: pd.DataFrame) -> list[Table]:
             name: Group(str(name), f"{int(sizes[name]):,} questions" if name in sizes else "")
             for name in part["set"].unique()
         }
+        timed = part["table"].iloc[0] == SECONDS
+        show: Callable[[float], str] = "{:,.1f}".format if timed else percent
         cells = {
-            (row["label"], Head(row["column"], group=groups[row["set"]])): _cell(row)
+            (row["label"], Head(row["column"], group=groups[row["set"]])): estimate_cell(row, show)
             for row in part.to_dict("records")
         }
         models = part["label"].unique()
         marks = [star_sentence(tested=True), _RULE] if part["best"].any() else []
-        timed = part["table"].iloc[0] == SECONDS
         notes = ["The sum over all calls of a set."] if timed else ["± half of the 95% interval."]
         caption = title if timed else f"{title}, %"
         options: Any = {"notes": [*marks, *notes], "spreads": not timed}
         names = [names_column("model", models)]
         tables.append(pivoted(caption, names, models, cells, **options))
     return tables
-
-
-def _cell(row: Mapping[Any, Any]) -> Cell:
-    show: Callable[[float], str] = "{:,.1f}".format if row["table"] == SECONDS else percent
-    value, low, high = (float(row[name]) for name in ("value", "ci_low", "ci_high"))
-    return number_cell(value, low, high, show, best=bool(row["best"]))
 
 
 def metric_figures(rows: pd.DataFrame) -> Iterator[PlannedFigure]:

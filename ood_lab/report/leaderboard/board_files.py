@@ -40,7 +40,7 @@ from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.paper_tables import latex, markdown
 from ood_lab.report.rendering.prose import spread_of
 from ood_lab.report.rendering.table import Cell, Head, Table
-from ood_lab.report.verdict import BoardVerdict
+from ood_lab.report.verdict.rules import STATISTICS, BoardVerdict
 from ood_lab.schema.run_record import RunRecord
 
 _TERMINAL_ROWS = 20
@@ -172,10 +172,6 @@ def terminal(board: Leaderboard, title: str, full: bool = False) -> list[Block]:
     return [table, *verdict.blocks()]
 
 
-#: Columns of :func:`aggregate`, and what their names end with in a verdict.
-_STATISTICS = {"value": "", "seed_std": "_std", "sampling_half_width": "_half_width"}
-
-
 def board_verdict(board: Leaderboard) -> BoardVerdict:
     """The verdict over models and seeds: means, standard deviations and counts of verdicts."""
     runs = [run for run in board.runs if run.verdict.named]
@@ -209,10 +205,10 @@ def _verdict_rows(runs: Sequence[DetectorRun], of_board: Sequence[DetectorRun]) 
         for name in of_one_seed.loc[of_one_seed["run"] == run.sweep, "detector"]
     }
     rows["best"] = mark_best(rows, pairs, lost)
-    fpr95 = rows[rows["metric"] == "fpr95"][["run", "detector", *_STATISTICS]]
+    fpr95 = rows[rows["metric"] == "fpr95"][["run", "detector", *STATISTICS]]
     rows = rows[rows["metric"] == "auroc"].drop(columns=["metric", "dataset", "low"])
     auroc, fpr95 = (
-        table.rename(columns={name: f"{metric}{end}" for name, end in _STATISTICS.items()})
+        table.rename(columns={name: f"{metric}{end}" for name, end in STATISTICS.items()})
         for metric, table in (("auroc", rows), ("fpr95", fpr95))
     )
     verdicts = single[single["metric"] == "auroc"].groupby(["run", "detector"])

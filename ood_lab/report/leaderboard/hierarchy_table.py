@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.report.leaderboard.detector_runs import DetectorRun
-from ood_lab.report.leaderboard.long_table import ROW, WORDS, aggregate, mean_cell, once
+from ood_lab.report.leaderboard.long_table import ROW, WORDS, aggregate, once
 from ood_lab.report.leaderboard.run_names import differing, name_columns, trainings
 from ood_lab.report.leaderboard.significance import mark_best
 from ood_lab.report.rendering.prose import sentences
@@ -20,6 +20,7 @@ from ood_lab.report.rendering.table import (
     Head,
     Table,
     count_cell,
+    mean_cell,
     names_column,
     pivoted,
 )

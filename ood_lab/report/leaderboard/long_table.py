@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
+from ood_lab.common.grouping import grouped
 from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.run_names import trainings
 from ood_lab.report.leaderboard.significance import Pairs, mark_best
-from ood_lab.report.rendering.metric_definitions import MISSING, finding_sentences, percent
+from ood_lab.report.rendering.metric_definitions import finding_sentences
 from ood_lab.report.rendering.prose import sentences
-from ood_lab.report.rendering.table import Cell
 
 MEAN = "mean"
 #: Template of the sentences.
@@ -155,10 +155,8 @@ def once(single: pd.DataFrame, configuration: Sequence[str]) -> pd.DataFrame:
     twice = pd.DataFrame({"run": single["run"], "number": numbers}).duplicated()
     single, numbers = single[~twice], numbers[~twice]
     keys = list(single[list(configuration)].itertuples(index=False, name=None))
-    by_key: dict[tuple[Any, ...], set[str]] = {}
-    for key, number in zip(keys, numbers, strict=True):
-        if not any(map(pd.isna, key)):
-            by_key.setdefault(key, set()).add(number)
+    of_keys = grouped(zip(keys, numbers, strict=True)).items()
+    by_key = {key: set(of_key) for key, of_key in of_keys if not any(map(pd.isna, key))}
     kept: dict[tuple[Any, ...], set[str]] = {}
     for key in sorted(by_key, key=lambda key: len(by_key[key]), reverse=True):
         if not any(by_key[key] <= other for other in kept.values()):
@@ -180,29 +178,6 @@ def aggregate(single: pd.DataFrame, keys: Sequence[str] = ROW) -> pd.DataFrame:
         low=("low", lambda ends: ends.mean(skipna=False)),
     )
     return rows.reset_index()
-
-
-def mean_cell(
-    row: Mapping[Any, Any],
-    show: Callable[[float], str] = percent,
-    note: str = "",
-    count: bool = False,
-) -> Cell:
-    """A row of :func:`aggregate`: ``mean ± standard deviation``, with the ± of its interval.
-
-    Args:
-        row: empty where there is no number.
-        show: value → text.
-        note: behind the number.
-        count: of one seed it is a whole number.
-    """
-    value, std, half = (row.get(key) for key in ("value", "seed_std", "sampling_half_width"))
-    if pd.isna(value):
-        return Cell(MISSING)
-    spread = "" if pd.isna(std) else f" ± {show(std)}"
-    interval = "" if pd.isna(half) else f"±{show(half)}"
-    text = f"{value:.0f}" if count and not spread else show(value)
-    return Cell(f"{text}{spread}{note}", value, interval, best=bool(row["best"]))
 
 
 def _pairs(runs: Sequence[DetectorRun], rows: pd.DataFrame) -> Pairs:

@@ -95,10 +95,9 @@ def name_columns(rows: pd.DataFrame, first: str) -> list[str]:
 
 def labels(rows: pd.DataFrame) -> list[str]:
     """One text per row of :func:`short_names`; the run only where nothing else differs."""
-    keys = ["model", "training", "settings"]
-    if rows["model"].nunique() == 1 and not rows.duplicated(keys[1:]).any():
-        keys = keys[1:] if len(rows) > 1 else keys
-    keys += ["run"] if rows.duplicated(keys).any() else []
+    keys = name_columns(rows, "model")
+    if len(rows) > 1 and rows["model"].nunique() == 1 and "run" not in keys:
+        keys = keys[1:]
     return [" · ".join(filter(None, row)) for row in rows[keys].to_numpy()]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.metrics import metric_of
-from ood_lab.report.leaderboard.long_table import MEAN, WORDS, Leaderboard, mean_cell
+from ood_lab.report.leaderboard.long_table import MEAN, WORDS, Leaderboard
 from ood_lab.report.leaderboard.run_names import name_columns, short_names
 from ood_lab.report.leaderboard.significance import RULE
 from ood_lab.report.rendering.metric_definitions import MISSING, fpr95_sentence, percent
@@ -20,6 +20,7 @@ from ood_lab.report.rendering.table import (
     Group,
     Head,
     Table,
+    mean_cell,
     metric_head,
     names_column,
     table_of,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ood_lab.report.rendering.table import Table
 
@@ -20,15 +19,6 @@ class Text:
     kind: ClassVar[str] = "text"
     text: str
     style: Literal["", "answer", "next", "command", "title", "note", "warning", "finding"] = ""
-
-
-class FigureFile(NamedTuple):
-    """One figure on disk, with the words that go with it."""
-
-    png: Path
-    svg: Path
-    title: str
-    caption: str
 
 
 @dataclass(frozen=True)
@@ -49,11 +39,6 @@ class PlannedFigure:
     caption: str
     draw: Callable[[], Figure | None]
     linked: bool = False
-
-    def file(self, folder: Path) -> FigureFile:
-        """Its path after it is written."""
-        png, svg = (folder / f"{self.name}.{kind}" for kind in ("png", "svg"))
-        return FigureFile(png, svg, self.title, self.caption)
 
 
 @dataclass(frozen=True)

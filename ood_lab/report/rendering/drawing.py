@@ -24,7 +24,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from ood_lab.common.cpu_cores import on_all_cores
-from ood_lab.report.rendering.blocks import FigureFile, PlannedFigure
+from ood_lab.report.rendering.blocks import PlannedFigure
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +59,7 @@ def write(figure: PlannedFigure, folder: Path) -> str | None:
             RC["font.family"] += filter(_with_bold, fonts)
             return write(figure, folder)
         legend = number_names(picture, missing)
-        file = figure.file(folder)
-        save(picture, file.png, file.svg)
+        save(picture, folder / f"{figure.name}.png", folder / f"{figure.name}.svg")
     return legend
 
 
@@ -75,7 +74,7 @@ def save(figure: Figure, png: Path, svg: Path) -> None:
     FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
 
 
-def write_all(folder: Path, plan: Sequence[PlannedFigure]) -> list[FigureFile]:
+def write_all(folder: Path, plan: Sequence[PlannedFigure]) -> list[PlannedFigure]:
     """Writes the figures of a plan; one that cannot be drawn is skipped with a warning.
 
     They are drawn side by side, in as many processes as there are cores.
@@ -83,6 +82,9 @@ def write_all(folder: Path, plan: Sequence[PlannedFigure]) -> list[FigureFile]:
     Args:
         folder: of the files; made if missing.
         plan: all figures, in reading order.
+
+    Returns:
+        Those that were written, with their whole captions.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -90,8 +92,7 @@ def write_all(folder: Path, plan: Sequence[PlannedFigure]) -> list[FigureFile]:
         for figure, written_now in zip(plan, attempts, strict=True):
             with optional(f"figure {figure.name}"):
                 if (legend := written_now()) is not None:
-                    captioned = replace(figure, caption=figure.caption + legend)
-                    written.append(captioned.file(folder))
+                    written.append(replace(figure, caption=figure.caption + legend))
     return written
 
 

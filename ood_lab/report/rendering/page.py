@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import base64
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ood_lab.common.files import write_text
 from ood_lab.report.rendering.blocks import (
     Block,
-    FigureFile,
     Folded,
     Links,
     Menu,
@@ -28,6 +23,7 @@ from ood_lab.report.rendering.blocks import (
     leaves,
 )
 from ood_lab.report.rendering.metric_definitions import finding_sentences
+from ood_lab.report.rendering.prose import load_template
 from ood_lab.report.rendering.table import Table
 from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.run_record import RunRecord
@@ -83,10 +79,9 @@ class Page:
             Section("Definitions", [Words(self.definitions)]),
             Section("Manifest", [manifest]),
         ]
-        files = _drawn(parts, path.parent / figures)
-        sections = list(_rendered(parts, path.parent, files))
+        sections = list(_rendered(parts, _drawn(parts, path.parent, figures)))
         paragraphs = [b for part in self.blocks for b in part.blocks if isinstance(b, Text)]
-        text = page_template().render(
+        text = load_template("rendering/page.html.j2").render(
             title=self.title,
             sentence=self.sentence,
             answer=[block.text for block in paragraphs if block.style == "answer"],
@@ -118,34 +113,37 @@ def _downloads(folder: Path) -> list[str]:
     return sorted(names, key=lambda name: (not name.startswith("results"), name))
 
 
-def _drawn(blocks: Sequence[Block], folder: Path) -> dict[PlannedFigure, FigureFile]:
-    """The planned figures among these blocks that could be drawn, all of them at once."""
+def _drawn(
+    blocks: Sequence[Block], folder: Path, figures: str
+) -> dict[PlannedFigure, Links | dict[str, Any]]:
+    """What a page of ``folder`` shows of the planned figures among these blocks.
+
+    They are drawn all at once; those that could not be drawn are missing.
+    """
     plan = [block for block in leaves(blocks) if isinstance(block, PlannedFigure)]
     if not plan:
         return {}
     from ood_lab.report.rendering.drawing import write_all  # drawing is slow to load
 
-    files = {file.png.stem: file for file in write_all(folder, plan)}
-    return {figure: files[figure.name] for figure in plan if figure.name in files}
+    written = {figure.name: figure for figure in write_all(folder / figures, plan)}
+    return {f: _shown(written[f.name], folder, figures) for f in plan if f.name in written}
 
 
-def _rendered(
-    blocks: Sequence[Any], folder: Path, files: Mapping[PlannedFigure, FigureFile]
-) -> Iterator[Any]:
-    """Blocks as the template knows them: figures are embedded; what is empty goes."""
+def _rendered(blocks: Sequence[Any], figures: Mapping[PlannedFigure, Any]) -> Iterator[Any]:
+    """Blocks as the template knows them, with the figures that were drawn; what is empty goes."""
     for block in blocks:
         if isinstance(block, PlannedFigure):
-            if block in files:
-                yield _links(files[block], folder) if block.linked else embed(files[block], folder)
+            if block in figures:
+                yield figures[block]
         elif isinstance(block, Section):
-            columns = [list(_rendered(of, folder, files)) for of in (block.blocks, block.beside)]
+            columns = [list(_rendered(of, figures)) for of in (block.blocks, block.beside)]
             if columns[0]:
                 yield Section(block.title, columns[0], columns[1])
         elif isinstance(block, Folded):
-            if inner := list(_rendered(block.blocks, folder, files)):
+            if inner := list(_rendered(block.blocks, figures)):
                 yield replace(block, blocks=inner)
         elif isinstance(block, Menu):
-            yield replace(block, options=list(_rendered(block.options, folder, files)))
+            yield replace(block, options=list(_rendered(block.options, figures)))
         elif not _is_elsewhere(block):
             yield block
 
@@ -159,34 +157,13 @@ def _is_elsewhere(block: Block) -> bool:
     return isinstance(block, Words | Links) and not block.pairs
 
 
-def _links(figure: FigureFile, folder: Path) -> Links:
-    return Links([(f"{figure.title} ({kind})", file) for kind, file in _files(figure, folder)])
-
-
-def _files(figure: FigureFile, folder: Path) -> list[tuple[str, str]]:
-    """The files of a figure as a page of ``folder`` links to them."""
-    return [
-        (kind, Path(os.path.relpath(file, folder)).as_posix())
-        for kind, file in (("PNG", figure.png), ("SVG", figure.svg))
-    ]
-
-
-@cache
-def page_template(name: str = "page.html.j2") -> Any:
-    """A template of this package, to be rendered with all of its variables."""
-    environment = Environment(
-        loader=PackageLoader("ood_lab.report.rendering", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(name)
-
-
-def embed(figure: FigureFile, folder: Path) -> dict[str, Any]:
-    """A figure inside a page of ``folder``, with links to its files."""
-    data = figure.svg.read_bytes()
+def _shown(figure: PlannedFigure, folder: Path, figures: str) -> Links | dict[str, Any]:
+    """A figure inside a page of ``folder``, with links to its files, or only these."""
+    place = Path(figures, figure.name).as_posix()
+    files = [("PNG", f"{place}.png"), ("SVG", f"{place}.svg")]
+    if figure.linked:
+        return Links([(f"{figure.title} ({kind})", file) for kind, file in files])
+    data = (folder / files[1][1]).read_bytes()
     width = re.search(rb'<svg [^>]*width="([0-9.]+)pt"', data)
     return {
         # A narrow figure is not blown up to the width of the others.
@@ -195,7 +172,7 @@ def embed(figure: FigureFile, folder: Path) -> dict[str, Any]:
         "title": figure.title,
         "caption": figure.caption,
         "uri": f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}",
-        "files": _files(figure, folder),
+        "files": files,
     }
 
 

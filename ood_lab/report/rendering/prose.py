@@ -32,7 +32,7 @@ def sentences(template: str, subject: str, *values: Any, **named: Any) -> list[s
         values: its arguments.
         named: its arguments by name.
     """
-    text: str = getattr(_template(template).module, subject)(*values, **named)
+    text: str = getattr(load_template(template).module, subject)(*values, **named)
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 
 
@@ -48,12 +48,14 @@ def differs(cause: Mapping[Any, Any] | pd.Series) -> str:
 
 
 @cache
-def _template(name: str) -> Any:
+def load_template(name: str) -> Any:
+    """A template below ``ood_lab/report``, to be rendered with all of its variables."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to load, for commands
 
     environment = Environment(
         loader=PackageLoader("ood_lab.report", "."),
-        autoescape=False,  # texts for terminals, too; a page escapes them
+        # Sentences are for terminals, too; a page escapes them.
+        autoescape=lambda template: str(template).endswith(".html.j2"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import pandas as pd
+
 from ood_lab.metrics import metric_of
 from ood_lab.report.rendering.metric_definitions import MISSING, percent
 from ood_lab.schema.results import Names
@@ -229,6 +231,11 @@ def break_name(name: str, width: int) -> list[str]:
     return [line.strip() for line in lines]
 
 
+def cut(text: str, width: int) -> str:
+    """A text of at most ``width`` letters."""
+    return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
+
+
 def name_cell(
     text: object,
     place: float | None = None,
@@ -278,9 +285,33 @@ def number_cell(
 
 
 def estimate_cell(row: Mapping[Any, Any], show: Callable[[float], str] = percent) -> Cell:
-    """:func:`number_cell` of ``value, ci_low, ci_high`` of a row of results."""
+    """:func:`number_cell` of ``value, ci_low, ci_high``, and ``best`` if it has one, of a row."""
     value, low, high = (float(row[k]) for k in ("value", "ci_low", "ci_high"))
-    return number_cell(value, low, high, show)
+    return number_cell(value, low, high, show, bool(row.get("best")))
+
+
+def mean_cell(
+    row: Mapping[Any, Any],
+    show: Callable[[float], str] = percent,
+    note: str = "",
+    count: bool = False,
+) -> Cell:
+    """A mean over seeds: ``mean ± standard deviation``, with the ± of its interval.
+
+    Args:
+        row: ``value, seed_std, sampling_half_width``, and ``best`` if it has one; empty where there
+            is no number.
+        show: value → text.
+        note: behind the number.
+        count: of one seed it is a whole number.
+    """
+    value, std, half = (row.get(key) for key in ("value", "seed_std", "sampling_half_width"))
+    if pd.isna(value):
+        return Cell(MISSING)
+    spread = "" if pd.isna(std) else f" ± {show(std)}"
+    interval = "" if pd.isna(half) else f"±{show(half)}"
+    text = f"{value:.0f}" if count and not spread else show(value)
+    return Cell(f"{text}{spread}{note}", value, interval, best=bool(row.get("best")))
 
 
 def plain_table(

@@ -16,7 +16,7 @@ from rich.text import Text as RichText
 from ood_lab.common.english import counted, listed
 from ood_lab.common.progress import print_line
 from ood_lab.report.rendering.blocks import Block, Text, printed
-from ood_lab.report.rendering.table import Cell, Head, Span, Table, name_cell, title_lines
+from ood_lab.report.rendering.table import Cell, Head, Span, Table, cut, name_cell, title_lines
 
 _UNBOUNDED = 10_000
 _STYLE = {
@@ -139,8 +139,7 @@ def _joined(table: Table, room: int) -> Table:
     n = table.names
 
     def joined(cells: Sequence[Head] | Sequence[Cell]) -> str:
-        text = " · ".join(cell.text for cell in cells[:n] if cell.text)
-        return text if len(text) <= room else f"{text[: room - 1]}…"
+        return cut(" · ".join(cell.text for cell in cells[:n] if cell.text), room)
 
     heads = [Head(joined(table.heads)), *table.heads[n:]]
     rows = [[name_cell(joined(row)), *row[n:]] for row in table.rows]

@@ -75,7 +75,6 @@ class MeasuredDistances:
         detector: whose misses are looked at; None = nobody's.
         facts: ``by``, ``k`` and ``rulers``; ``unsplit`` where nothing separates the two shifts.
         misses: how well the distances predict the misses, by detector and axis.
-        compared: all detectors, the best first, whose misses are shown for comparison.
         causes: what tells each dataset from ID test, see :func:`ood_lab.metrics.causes_of`.
         images: statistics of every image, which the causes rest on.
     """
@@ -86,7 +85,6 @@ class MeasuredDistances:
     detector: str | None
     facts: Mapping[str, Any]
     misses: Mapping[tuple[str, str], MissDistances | None]
-    compared: Sequence[str] = ()
     causes: pd.DataFrame = field(default_factory=pd.DataFrame)
     images: pd.DataFrame = field(default_factory=pd.DataFrame)
 
@@ -99,9 +97,12 @@ class MeasuredDistances:
 
 
 def sections_of(
-    measured: MeasuredDistances, scores: pd.DataFrame, store: Thumbnails
+    measured: MeasuredDistances, scores: pd.DataFrame, store: Thumbnails, detectors: Sequence[str]
 ) -> tuple[PlannedFigure, list[Section], list[Section]]:
-    """The map of the datasets, what is above the results, and what is below them."""
+    """The map of the datasets, what is above the results, and what is below them.
+
+    The misses of all ``detectors``, the best first, are shown for comparison.
+    """
     below: list[Section] = []
     if measured.facts["unsplit"]:
         shift_map = PlannedFigure(
@@ -119,7 +120,7 @@ def sections_of(
         below = [Section("Distances", [*tables, *figures])]
     words = next(iter(measured.axes.values()))
     compared: list[Block] = [Text(f"Ordered by distance {words}."), *_pictures(measured, store)]
-    missed = list(_misses(measured, scores))
+    missed = list(_misses(measured, scores, detectors))
     above = [Section("Example images", compared), Section("Missed images by shift", missed)]
     if len(measured.causes):
         differences = list(cause_blocks(measured.causes, measured.images, store))
@@ -136,11 +137,13 @@ def _pictures(measured: MeasuredDistances, store: Thumbnails) -> Iterator[Pictur
         yield Pictures(items, label_of(str(name)), few=True)
 
 
-def _misses(measured: MeasuredDistances, scores: pd.DataFrame) -> Iterator[Block]:
+def _misses(
+    measured: MeasuredDistances, scores: pd.DataFrame, detectors: Sequence[str]
+) -> Iterator[Block]:
     """What the detectors miss, by distance."""
     if measured.detector is None:
         return
-    names = [measured.detector, *(n for n in measured.compared if n != measured.detector)]
+    names = [measured.detector, *(n for n in detectors if n != measured.detector)]
     distances = {
         (name, axis): measured.misses[name, axis] for name in names for axis in measured.axes
     }

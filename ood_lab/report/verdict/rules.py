@@ -26,7 +26,9 @@ from ood_lab.report.rendering.table import (
     Group,
     Head,
     Table,
+    cut,
     estimate_cell,
+    mean_cell,
     name_cell,
     number_cell,
     plain_table,
@@ -50,6 +52,8 @@ _ROWS, _LEADS, _DETAILS = 8, 6, 8
 _NAMED, _DATASETS, _DIFFERENCES = 2, 3, 2
 #: Of the verdict over runs: rows on a terminal, its width, and the fewest letters of a name there.
 _BOARD_ROWS, _WIDTH, _LETTERS = 10, 80, 16
+#: Columns of a mean over seeds, and what their names end with in a verdict over runs.
+STATISTICS = {"value": "", "seed_std": "_std", "sampling_half_width": "_half_width"}
 _SHIFT = ["dataset", "encoder", "axis", "metric", "value", "ci_low", "ci_high", "n"]
 
 
@@ -501,9 +505,7 @@ class BoardVerdict:
 
 def _mean_cell(row: Row, metric: str) -> Cell:
     """Mean and standard deviation over seeds, with the ± of the sampling interval."""
-    value, std, half = (row[f"{metric}{part}"] for part in ("", "_std", "_half_width"))
-    text = percent(value) + ("" if std != std else f" ± {percent(std)}")
-    return Cell(text, value, "" if half != half else f"±{percent(half)}")
+    return mean_cell({name: row[f"{metric}{end}"] for name, end in STATISTICS.items()})
 
 
 def _narrow(table: Table) -> Table:
@@ -512,8 +514,7 @@ def _narrow(table: Table) -> Table:
     heads = [max(len(head.text), len(head.note)) for head in table.heads]
     widths = [max(heads[k], *(len(row[k].text) for row in rows)) for k in range(len(heads))]
     room = max(_LETTERS, _WIDTH - sum(widths[1:]) - 2 * len(widths[1:]))
-    names = [t if len(t) <= room else f"{t[: room - 1]}…" for t in (row[0].text for row in rows)]
-    cut = [[name_cell(name), *row[1:]] for name, row in zip(names, rows, strict=True)]
+    shown = [[name_cell(cut(row[0].text, room)), *row[1:]] for row in rows]
     left = len(table.rows) - len(rows)
     notes = [f"{counted(left, 'configuration')} more: see the report."] if left else []
-    return replace(table, rows=cut, notes=[*notes, *table.notes])
+    return replace(table, rows=shown, notes=[*notes, *table.notes])

@@ -98,15 +98,15 @@ def test_every_figure_is_written_twice_and_state_is_left_alone(tmp_path):
     run = make_run(2, 2, levels=2)
     before = dict(matplotlib.rcParams)
     files = write_figures(tmp_path, RunView(run.results), run.scores, features=features_of(run))
-    names = {file.png.stem for file in files}
+    names = {file.name for file in files}
     assert names == {
         "densities", "fpr95_bars", "dad_fpr95", "roc", "levels_grid", "heatmap_grid",
         "heatmap_grid_fpr95", "features", "confusion",
     }  # fmt: skip
     for file in files:
-        assert file.png.read_bytes().startswith(b"\x89PNG")
-        assert file.png.stat().st_size > 10_000
-        assert "</svg>" in file.svg.read_text()
+        assert (tmp_path / f"{file.name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / f"{file.name}.png").stat().st_size > 10_000
+        assert "</svg>" in (tmp_path / f"{file.name}.svg").read_text()
         assert file.caption
     assert dict(matplotlib.rcParams) == before
 
@@ -117,7 +117,7 @@ def test_a_figure_that_fails_is_one_warning(tmp_path, monkeypatch, caplog):
 
     monkeypatch.setattr("ood_lab.report.detection.run_figures.fpr95_bars", fails)
     run = make_run(2, 1, levels=0)
-    names = {f.png.stem for f in write_figures(tmp_path, RunView(run.results), run.scores)}
+    names = {f.name for f in write_figures(tmp_path, RunView(run.results), run.scores)}
     assert names == {"densities", "roc", "confusion"}
     (warning,) = [record.message for record in caplog.records]
     assert "figure fpr95_bars is skipped (ZeroDivisionError: of an axis)" in warning
@@ -126,7 +126,7 @@ def test_a_figure_that_fails_is_one_warning(tmp_path, monkeypatch, caplog):
 def test_what_cannot_be_drawn_is_left_out(tmp_path):
     run = make_run(2, 1, levels=0)
     scores = run.scores.assign(label=-1)
-    names = {f.png.stem for f in write_figures(tmp_path, RunView(run.results), scores)}
+    names = {f.name for f in write_figures(tmp_path, RunView(run.results), scores)}
     assert names == {"densities", "fpr95_bars", "roc"}
 
 
@@ -167,7 +167,7 @@ def first_point(line):
 def test_without_any_value_by_level_there_is_no_figure_of_levels(tmp_path):
     run = make_run(2, 2, levels=2)
     results = without_levels(run.results)
-    names = {f.png.stem for f in write_figures(tmp_path, RunView(results), run.scores)}
+    names = {f.name for f in write_figures(tmp_path, RunView(results), run.scores)}
     assert names == {"densities", "fpr95_bars", "dad_fpr95", "roc", "confusion"}
 
 

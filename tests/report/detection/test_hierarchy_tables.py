@@ -71,8 +71,8 @@ def test_figure_of_few_and_many_classes(tmp_path, classes):
     half = {"Ding": np.arange(2 * classes) < classes}
     table = hierarchy_table(label, label, names, half).assign(label_level="fine", source="head")
     (file,) = write_all(tmp_path, [hierarchy_figure(table)])
-    assert Image.open(file.png).width > 1000
-    assert ("lowest recall, of 60" in svg_text(file.svg)) == (classes == 60)
+    assert Image.open(tmp_path / f"{file.name}.png").width > 1000
+    assert ("lowest recall, of 60" in svg_text(tmp_path / f"{file.name}.svg")) == (classes == 60)
     nothing = hierarchy_table([-1], [0], names).assign(label_level="fine", source="head")
     assert write_all(tmp_path, [hierarchy_figure(nothing)]) == []
 

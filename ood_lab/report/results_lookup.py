@@ -44,6 +44,7 @@ class RunView:
         sets: OOD sets by increasing shift, then those without a place in it; sets that only serve
             a grid of levels are in ``level_sets``.
         detectors: best mean AUROC first.
+        tests: the significance by metric, detector and set.
 
     Raises:
         UserError: unknown positive class of FPR95.
@@ -71,7 +72,7 @@ class RunView:
         self._index = self._build_index(results)
         self.level_sets, self.sets = self._find_sets()
         tests = pd.DataFrame() if significance is None else significance.astype(object)
-        self._significance = {
+        self.tests = {
             (test.get("metric", "auroc"), test["detector"], test["dataset"]): test["best"]
             for test in tests.where(tests.notna(), None).to_dict("records")
         }
@@ -182,7 +183,7 @@ class RunView:
     @property
     def has_significance(self) -> bool:
         """True when ``best`` rests on tests between detectors."""
-        return bool(self._significance)
+        return bool(self.tests)
 
     @property
     def has_marks(self) -> bool:
@@ -190,7 +191,7 @@ class RunView:
 
         The latter identifies a network that is no better than chance.
         """
-        tested = self._significance.values()
+        tested = self.tests.values()
         return len(self.detectors) > 1 and (not tested or any(tested))
 
     def get(
@@ -288,10 +289,10 @@ class RunView:
         shown = {d: round(value, 3) for d, value in values.items() if not math.isnan(value)}
         if not self.has_marks or len(shown) < 2 or not record.ranks:
             return set()
-        tests = {d: self._significance.get((metric, d, ood)) for d in values}
+        tests = {d: self.tests.get((metric, d, ood)) for d in values}
         if any(test is not None for test in tests.values()):
             return {d for d in shown if tests[d]}
-        aurocs = [self._significance.get(("auroc", d, ood)) for d in values]
+        aurocs = [self.tests.get(("auroc", d, ood)) for d in values]
         if False in aurocs and not any(aurocs):
             return set()
         best = (max if record.better == "higher" else min)(shown.values())

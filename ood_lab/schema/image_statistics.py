@@ -37,6 +37,6 @@ def words_of(statistic: str) -> tuple[str, str]:
     return (PIXELS | FILES)[statistic]
 
 
-def value_text(statistic: str, value: float) -> str:
+def value_text(value: float, statistic: str) -> str:
     """A value of a statistic for a person: two digits, not as a logarithm."""
     return f"{10**value if statistic in LOGARITHMS else value:.2g}"

@@ -56,7 +56,7 @@ class Kind:
         Raises:
             ValueError: a row has a column that is not declared.
         """
-        table = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame([dict(r) for r in rows])
+        table = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(map(dict, rows))
         columns = [*CORE, *self.keys]
         if unknown := [str(name) for name in table if name not in columns]:
             raise ValueError(f"results of kind '{self.name}' do not declare {', '.join(unknown)}")
@@ -74,8 +74,6 @@ def joined(tables: Iterable[pd.DataFrame | None]) -> pd.DataFrame:
     """Results as one table; those that are None or empty are skipped, if not all are."""
     present = [table for table in tables if table is not None]
     filled = [table for table in present if len(table)] or present[:1]
-    if len(filled) == 1:
-        return filled[0]
     together = pd.concat(filled, ignore_index=True)
     if together["kind"].nunique() > 1:  # rows of one kind lack counts of another
         counts = [str(name) for name in together if str(name).startswith("n_")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -53,6 +52,7 @@ from ood_lab.report.rendering.metric_definitions import definitions_of, percent
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.summary import LINES, show_blocks, show_warnings
+from ood_lab.report.rendering.table import Table
 from ood_lab.report.rendering.thumbnails import LoadImage, Thumbnails
 from ood_lab.report.results_lookup import UNGROUPED, RunView
 from ood_lab.report.shift.distance_page import MeasuredDistances, sections_of
@@ -81,9 +81,12 @@ def detection_blocks(view: RunView, full: bool = False) -> list[Block]:
         levels = level_tables(view)
         first = main_table(view)
         brief = len(view.detectors) > UNGROUPED and not full
-        blocks.append(brief_table(first, view) if brief else first)
-        shown = partial(brief_table, view=view) if brief else None
-        blocks += [level_menu(title, of, shown) for title, of in levels.items()]
+
+        def shown(table: Table) -> Table:
+            return brief_table(table, view) if brief else table
+
+        blocks.append(shown(first))
+        blocks += [level_menu(title, list(map(shown, of))) for title, of in levels.items()]
         blocks += [
             Folded(f"All against larger semantic shift ({ood})", [table], page_only=True)
             for ood in view.level_sets

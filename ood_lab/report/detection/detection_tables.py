@@ -125,15 +125,12 @@ def level_tables(view: RunView) -> dict[str, list[Table]]:
     }
 
 
-def level_menu(
-    title: str, tables: Sequence[Table], shown: Callable[[Table], Table] | None = None
-) -> Folded:
+def level_menu(title: str, tables: Sequence[Table]) -> Folded:
     """The tables of a set and axis, of which a page shows one metric; a terminal has the first."""
-    options = []
-    for table in tables:
-        blocks = [shown(table) if shown else table]
-        name = table.caption.partition(" in %")[0]
-        options.append(Folded(name, blocks, page_only=table is not tables[0]))
+    options = [
+        Folded(table.caption.partition(" in %")[0], [table], page_only=place > 0)
+        for place, table in enumerate(tables)
+    ]
     return Folded(title, [Menu("Metric", options)])
 
 

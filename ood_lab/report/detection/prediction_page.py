@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -60,8 +59,8 @@ def write_predictions_page(
     record: RunRecord,
     load_image: LoadImage,
     command: str,
-    id_images: IDImages | None = None,
-    legends: Mapping[str, str] = MappingProxyType({}),
+    id_images: IDImages | None,
+    legends: Mapping[str, str],
 ) -> Path:
     """Writes the page.
 

@@ -204,7 +204,7 @@ def _ahead(rows: Sequence[Mapping[Any, Any]], tests: pd.DataFrame, runs: int) ->
     if alike := [name for name, value in p.items() if value >= ALPHA]:
         how = f"but not significantly ahead of {listing(alike)}"
     elif all(value < ALPHA for value in p.values()):  # missing is not below
-        how = f"significantly ahead of {listing(list(p))}"
+        how = f"significantly ahead of {listing(p)}"
     else:
         how = "and whether that is chance is not known"
     return f"{level[0]} is ahead in", f", {how}"

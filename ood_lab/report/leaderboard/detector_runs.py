@@ -26,19 +26,15 @@ class DetectorRun(FinishedRun):
 
     @cached_property
     def view(self) -> RunView:
-        """Look-ups in its results."""
-        return RunView(self.results, record=self.record)
+        """Look-ups in its results and tests."""
+        file = self.folder / "significance_best.parquet"
+        tests = read_table(file) if file.exists() else None
+        return RunView(self.results, tests, self.record)
 
     @cached_property
     def verdict(self) -> Verdict:
         """Its verdict; without rows where ID accuracy is at chance."""
         return Verdict(self.results, self.record)
-
-    @cached_property
-    def best(self) -> pd.DataFrame | None:
-        """Its ``dataset, metric, detector, best``; None where the run tested nothing."""
-        file = self.folder / "significance_best.parquet"
-        return read_table(file) if file.exists() else None
 
     @property
     def model(self) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 from ood_lab.common.grouping import grouped
 from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.run_names import trainings
-from ood_lab.report.leaderboard.significance import Pairs, mark_best
+from ood_lab.report.leaderboard.significance import PAIR, mark_best
 from ood_lab.report.rendering.metric_definitions import finding_sentences
 from ood_lab.report.rendering.prose import sentences
 
@@ -95,10 +95,15 @@ def make_leaderboard(runs: Sequence[DetectorRun]) -> Leaderboard:
     single = single[single["run"].isin(kept)]
     runs = [run for run in runs if run.sweep in kept]
     rows = aggregate(single)
+    # A test of one seed knows nothing of other seeds.
+    of_one_seed = rows.loc[rows["n_seeds"] == 1, "run"]
+    tests = single[single["tested"].notna() & single["run"].isin(of_one_seed)]
+    keys = tests[PAIR].itertuples(index=False, name=None)
+    pairs = dict(zip(keys, tests["tested"].astype(bool), strict=True))
     rows["training"] = rows["run"].map(trainings(runs))
     rows["fpr95_positive"] = positive = runs[0].record.fpr95_positive
     at_chance = [run for run in runs if run.at_chance]
-    rows["best"] = mark_best(rows, _pairs(runs, rows), {run.sweep for run in at_chance})
+    rows["best"] = mark_best(rows, pairs, {run.sweep for run in at_chance})
     findings = [f for run in runs for f in run.record.findings if {"test", *sets} & {*f.sets}]
     warnings = [*dict.fromkeys(finding_sentences(findings))]
     for run in at_chance:
@@ -114,7 +119,8 @@ def _rows_of(run: DetectorRun) -> Iterator[dict[str, Any]]:
         metric: str, detector: str | None, ood: str | None, mean: str | None = None
     ) -> dict[str, Any]:
         """A number, which the results have as the metric ``mean`` without a set, or as it is."""
-        estimate = view.get(mean, detector) if mean else view.get(metric, detector, ood)
+        name, dataset = (mean, None) if mean else (metric, ood)
+        estimate = view.get(name, detector, dataset)
         return {
             **run.columns,
             "metric": metric,
@@ -126,6 +132,7 @@ def _rows_of(run: DetectorRun) -> Iterator[dict[str, Any]]:
             "value": estimate.value,
             "sampling_half_width": estimate.half_width,
             "low": estimate.low,
+            "tested": view.tests.get((name, detector, dataset)),
         }
 
     yield row("id_accuracy", None, None)
@@ -149,8 +156,8 @@ def once(single: pd.DataFrame, configuration: Sequence[str]) -> pd.DataFrame:
         single: one row a number of a run: ``run``, ``weights``, ``seed``, ``value``, ...
         configuration: columns that together name one.
     """
-    # The run of a number is not a part of it, and draws decide the intervals.
-    facts = single.drop(columns=["run", "sampling_half_width", "low"])
+    # The run of a number is not a part of it, and draws decide the intervals and tests.
+    facts = single[single.columns.difference(["run", "sampling_half_width", "low", "tested"])]
     numbers = pd.Series(map(repr, facts.itertuples(index=False, name=None)), index=single.index)
     twice = pd.DataFrame({"run": single["run"], "number": numbers}).duplicated()
     single, numbers = single[~twice], numbers[~twice]
@@ -178,28 +185,3 @@ def aggregate(single: pd.DataFrame, keys: Sequence[str] = ROW) -> pd.DataFrame:
         low=("low", lambda ends: ends.mean(skipna=False)),
     )
     return rows.reset_index()
-
-
-def _pairs(runs: Sequence[DetectorRun], rows: pd.DataFrame) -> Pairs:
-    """``(run, metric, set, detector)`` → not significantly worse than the best of its run.
-
-    Only for configurations with one seed: such a test knows nothing of other seeds.
-    """
-    lonely = set(rows.loc[rows["n_seeds"] == 1, "run"])
-    return {
-        (run.sweep, *_column(test["metric"], test["dataset"], groups), test["detector"]): bool(
-            test["best"]
-        )
-        for run in runs
-        if run.best is not None and run.sweep in lonely
-        for groups in [run.view.groups]
-        for test in run.best.to_dict("records")
-    }
-
-
-def _column(metric: str, ood: str | None, groups: Sequence[str]) -> tuple[str, str | None]:
-    """Metric and set of the column of a number: ``mean_near_auroc`` is AUROC of ``mean near``."""
-    for mean, column in (*((f"{MEAN}_{g}", f"{MEAN} {g}") for g in groups), (MEAN, MEAN)):
-        if metric.startswith(f"{mean}_"):
-            return metric.removeprefix(f"{mean}_"), column
-    return metric, ood

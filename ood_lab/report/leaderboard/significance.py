@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping
-from functools import partial
 from itertools import compress, takewhile
 from typing import Any
 
@@ -18,7 +17,8 @@ Row = Mapping[Any, Any]
 
 ALPHA = 0.05
 _CHANCE = 0.5
-_KEY = ["run", "metric", "dataset", "detector"]
+#: Columns that name the test of a number inside a run.
+PAIR = ["run", "metric", "dataset", "detector"]
 RULE = (
     "Detectors of one run with one seed: the tests of that run (AUROC and means: multiple "
     "comparisons with the best, Hsu 1981; others: paired bootstrap, Holm-corrected). All rows "
@@ -46,16 +46,36 @@ def mark_best(rows: pd.DataFrame, pairs: Pairs, unmarked: Collection[str] = ()) 
     ranks = rows["metric"].map(lambda name: metric_of(name).ranks).astype(bool)
     at_chance = _at_chance(rows)
     seeds_vary = bool(rows["n_seeds"].min() > 1)  # one kind of test for all, or rows contradict
+
+    def not_worse(row: Row, leader: Row) -> bool:
+        key = tuple(row[name] for name in PAIR)
+        if row["run"] == leader["run"] and key in pairs:
+            return pairs[key]
+        # Seeds that all gave the same number say nothing about chance.
+        if seeds_vary and row["seed_std"] + leader["seed_std"] > 0:
+            from scipy.stats import ttest_ind_from_stats  # half a second to load, for few tables
+
+            test = ttest_ind_from_stats(
+                mean1=row["value"],
+                std1=row["seed_std"],
+                nobs1=row["n_seeds"],
+                mean2=leader["value"],
+                std2=leader["seed_std"],
+                nobs2=leader["n_seeds"],
+                equal_var=False,
+            )
+            return bool(test.pvalue >= ALPHA)
+        return within_noise(row, leader)
+
     ranked = rows[ranks & rows["value"].notna() & ~rows["run"].isin(unmarked)]
     for (_, name), column in ranked.groupby(["dataset", "metric"], sort=False):
-        outcomes = [pairs.get(key) for key in column[_KEY].itertuples(index=False, name=None)]
+        outcomes = [pairs.get(key) for key in column[PAIR].itertuples(index=False, name=None)]
         if column["run"].nunique() == 1 and None not in outcomes:
             best += compress(column.index, outcomes if len(column) > 1 else [])
             continue
         if len(column) > 1:
-            alike = partial(_not_worse, pairs=pairs, seeds_vary=seeds_vary)
             rest = column[~at_chance[column.index]]
-            best += best_rows(rest, metric_of(str(name)).better, alike)
+            best += best_rows(rest, metric_of(str(name)).better, not_worse)
     return pd.Series(rows.index.isin(best), index=rows.index)
 
 
@@ -93,25 +113,3 @@ def within_noise(row: Row, leader: Row) -> bool:
     if math.isnan(reach):
         return round(row["value"], 3) == round(leader["value"], 3)
     return bool(abs(row["value"] - leader["value"]) <= reach)
-
-
-def _not_worse(row: Row, leader: Row, pairs: Pairs, seeds_vary: bool) -> bool:
-    """Outcome of the test of ``row`` against the best of its column."""
-    key = (row["run"], row["metric"], row["dataset"], row["detector"])
-    if row["run"] == leader["run"] and key in pairs:
-        return pairs[key]
-    # Seeds that all gave the same number say nothing about chance.
-    if seeds_vary and row["seed_std"] + leader["seed_std"] > 0:
-        from scipy.stats import ttest_ind_from_stats  # half a second to load, for few tables
-
-        test = ttest_ind_from_stats(
-            mean1=row["value"],
-            std1=row["seed_std"],
-            nobs1=row["n_seeds"],
-            mean2=leader["value"],
-            std2=leader["seed_std"],
-            nobs2=leader["n_seeds"],
-            equal_var=False,
-        )
-        return bool(test.pvalue >= ALPHA)
-    return within_noise(row, leader)

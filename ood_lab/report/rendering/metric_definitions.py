@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import grouped
 from ood_lab.metrics import known_metrics, metric_of
 from ood_lab.schema.run_record import Finding
 
@@ -53,16 +54,11 @@ def definitions_of(results: pd.DataFrame) -> list[tuple[str, str]]:
     metrics = results.loc[results["value"].notna() & results["detector"].notna(), "metric"].unique()
     if not len(metrics):
         return []
-    meant: dict[str, list[str]] = {}
-    for record in known_metrics():
-        # The headline FPR95 is one of two: both are explained.
-        shown = any(
-            metric_of(str(name)) is record
-            or record.name in (f"{name}_id_positive", f"{name}_ood_positive")
-            for name in metrics
-        )
-        if record.meaning and shown:
-            meant.setdefault(record.meaning, []).append(record.title)
+    names = {metric_of(str(name)).name for name in metrics}
+    # The headline FPR95 is one of two: both are explained.
+    names |= {f"{name}_{positive}_positive" for name in metrics for positive in FPR95}
+    shown = (record for record in known_metrics() if record.meaning and record.name in names)
+    meant = grouped((record.meaning, record.title) for record in shown)
     return [_SCORE, *((", ".join(titles), m) for m, titles in meant.items()), _INTERVAL]
 
 

@@ -11,7 +11,7 @@ first), ``listed`` (all of them) and ``counted`` (with a noun).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -69,10 +69,10 @@ def load_template(name: str) -> Any:
         "share": lambda of: f"{100 * of.value:.0f}% [{100 * of.low:.0f}, {100 * of.high:.0f}]",
         "span": spread_of,
         "strength": lambda auroc: f"{max(auroc, 1 - auroc):.0%}",
-        "of_statistic": lambda value, statistic: value_text(statistic, value),
+        "of_statistic": value_text,
         "differs": differs,
         "p": lambda p: f"{p:.2g}" if p >= 1e-4 else f"{p:.0e}",
-        "listing": lambda names: listing(list(names)),
+        "listing": listing,
         "listed": lambda names, before="and": listed(list(names), before),
         "counted": counted,
     }
@@ -90,8 +90,9 @@ INTERVALS = " (95% intervals in brackets)"
 ALPHA = 0.05
 
 
-def listing(names: Sequence[str]) -> str:
+def listing(names: Iterable[str]) -> str:
     """The names; of many the first, and how many others there are."""
+    names = list(names)
     more = len(names) - _NAMED
     return listed(names if more <= 1 else [*names[:_NAMED], f"{more} others"])
 
@@ -184,7 +185,7 @@ def compared(
             if len(part) == 1:
                 ends = sorted((-1 if turned else 1) * part[["ci_low", "ci_high"]].iloc[0])
                 size += f" [{', '.join(map(percent, ends))}]"
-            parts.append(f"{size} {word} {than} {listing(list(part['on']))}")
+            parts.append(f"{size} {word} {than} {listing(part['on'])}")
     if alike := list(rows.loc[p >= ALPHA, "on"]):
         parts.append(f"not significantly different {of} {listing(alike)}")
     return parts, list(rows.loc[p.isna(), "on"])

@@ -152,11 +152,8 @@ def _built(table: Table) -> Group:
     shown = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     spans = table.groups or [Span(head.group, [k]) for k, head in enumerate(table.heads)]
     columns = [_column(table, span) for span in spans]
-    height = max(len(header) for header, _ in columns)
     for header, _ in columns:
-        # Headers stand on the rule: shorter ones are filled from above.
-        lines = [*[RichText()] * (height - len(header)), *header]
-        shown.add_column(RichText("\n").join(lines), no_wrap=True)
+        shown.add_column(RichText("\n").join(header), no_wrap=True)
     for title, rows in (table.sections or {"": range(len(table.rows))}).items():
         if title:
             shown.add_row(RichText(title, "dim italic"))

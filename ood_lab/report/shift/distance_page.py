@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -85,8 +85,8 @@ class MeasuredDistances:
     detector: str | None
     facts: Mapping[str, Any]
     misses: Mapping[tuple[str, str], MissDistances | None]
-    causes: pd.DataFrame = field(default_factory=pd.DataFrame)
-    images: pd.DataFrame = field(default_factory=pd.DataFrame)
+    causes: pd.DataFrame
+    images: pd.DataFrame
 
     @property
     def footer(self) -> str:
@@ -351,5 +351,5 @@ def _examples(cause: pd.Series, images: pd.DataFrame, name: str, store: Thumbnai
     rows = images[images["dataset"] == name]
     ordered = rows.sort_values(statistic, ascending=bool(cause["value"] > 0.5), kind="stable")
     words = ("least", "median", "most")
-    items = store.examples(ordered, words, lambda row: value_text(statistic, row[statistic]))
+    items = store.examples(ordered, words, lambda row: value_text(row[statistic], statistic))
     return Pictures(items, f"{statistic}: {differs(cause)}", few=True)

@@ -164,16 +164,15 @@ def shift_order(inputs: ShiftInputs) -> Figure:
     figure, grid = panels(["", ""], inputs.footer, **options)
     for axes, axis in zip(grid, AXES, strict=True):
         rows = rows_of(inputs.summary, axis)
-        names = [str(name) for name in rows["dataset"]]
-        ends = zip(*(rows[column] for column in ("mean", "mean_low", "mean_high")), strict=True)
-        for place, (name, (mean, low, high)) in enumerate(zip(names, ends, strict=True)):
-            draw_marks(axes, [Bar(mean, low, high)], inputs.styles[name], offset=place)
+        for place, row in enumerate(rows.to_dict("records")):
+            bar = Bar(row["mean"], row["mean_low"], row["mean_high"])
+            draw_marks(axes, [bar], inputs.styles[row["dataset"]], offset=place)
         axes.plot(rows["median"], range(sets), "|", color=INK, ms=7, mew=0.8, zorder=4)
         for place, same in enumerate(same_as_next(rows)):
             if same:
                 where: Any = {"transform": axes.get_yaxis_transform(), "va": "center"}
                 axes.text(1.01, place + 0.5, SAME, fontsize=9, **where)
-        name_rows(axes, [wrapped(label_of(name), 20) for name in names])
+        name_rows(axes, [wrapped(label_of(name), 20) for name in rows["dataset"]])
         axes.set_xlabel(f"mean {axis} shift {_NAMES[axis]}")
         axes.margins(x=0.06)
     return figure

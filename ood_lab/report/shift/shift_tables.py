@@ -192,6 +192,6 @@ def agreement_sentences(correlations: pd.DataFrame, axes: Names) -> list[str]:
     ]
     of = rows[rows["degree"] == "D_" + rows["level"]].set_index("level")["spearman"]
     parts = [f"{spread_of(of[[axis]], 2, 1)} {words}" for axis, words in axes.items() if axis in of]
-    sets = listing(list(dict.fromkeys(correlations["dataset"])))
+    sets = listing(correlations["dataset"].unique())
     begins = f"The rank correlation of measured distances with the known levels of {sets} is"
     return [f"{begins} {listed(parts)}."] if parts else []

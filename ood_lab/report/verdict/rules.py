@@ -408,7 +408,7 @@ class BoardVerdict:
     verdicts: Sequence[Verdict]
     n_sets: int
     positive: str
-    without: int = 0
+    without: int
 
     @property
     def sentences(self) -> list[str]:

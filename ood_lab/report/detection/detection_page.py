@@ -44,7 +44,6 @@ from ood_lab.report.detection.image_strips import (
 from ood_lab.report.detection.run_figures import (
     hierarchy_figure,
     level_blocks,
-    level_figures,
     planned_figures,
 )
 from ood_lab.report.rendering.blocks import Block, Folded, Section, Text
@@ -194,8 +193,7 @@ def write_report(
     # All that counts as ID is drawn as one.
     of_id = scores.replace({"dataset": dict.fromkeys(record.csid, ID_TEST)})
     inputs = FigureInputs(view, of_id, features or {}, classes)
-    by_level = {ood: list(level_figures(inputs, ood)) for ood in view.level_sets}
-    levels = level_blocks(view, by_level, verdict.named if verdict else None)
+    levels = level_blocks(inputs, verdict.named if verdict else None)
     before: list[Section] = []
     after = [Section("Detection by shift level", levels)]
     shift_map: list[Block] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -204,27 +204,23 @@ def lowest(metric: str) -> float:
     return _CHANCE if metric == "auroc" else 0.0
 
 
-def level_blocks(
-    view: RunView, figures: Mapping[str, Sequence[PlannedFigure]], first: str | None
-) -> list[Block]:
+def level_blocks(inputs: FigureInputs, first: str | None) -> list[Block]:
     """Curves and fields of every OOD set with levels; those after the first set are folded.
 
     Args:
-        view: the results.
-        figures: by level, of every set.
+        inputs: of the figures.
         first: the detector that a menu shows first; None = the best.
     """
     shown: list[Block] = []
-    for name in view.level_sets:
-        if blocks := list(_of_set(view, name, figures[name], first)):
-            shown += [Folded(f"The levels of {name}", blocks)] if shown else blocks
+    for name in inputs.view.level_sets:
+        blocks = list(_of_set(inputs, name, first))
+        shown += [Folded(f"The levels of {name}", blocks)] if shown else blocks
     return shown
 
 
-def _of_set(
-    view: RunView, ood: str, figures: Sequence[PlannedFigure], first: str | None
-) -> Iterator[Block]:
-    yield from (figure for figure in figures if not figure.linked)
+def _of_set(inputs: FigureInputs, ood: str, first: str | None) -> Iterator[Block]:
+    view, (curves, *maps) = inputs.view, level_figures(inputs, ood)
+    yield curves
     semantic, covariate = levels = view.cell_levels(ood)
     if min(len(semantic), len(covariate)) < 2:
         return
@@ -240,7 +236,7 @@ def _of_set(
     ]
     counts = _grid(view, "auroc", names[0], ood, levels, counts=True)
     yield Menu("Detector", [*options, Folded("number of images", [counts])])
-    yield from (figure for figure in figures if figure.linked)
+    yield from maps
 
 
 def _grid(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import cached_property
 from itertools import combinations, starmap
 from typing import Any
@@ -13,7 +12,7 @@ import pandas as pd
 from ood_lab.common.grouping import grouped
 from ood_lab.metrics import FEWEST, FEWEST_FOR_THRESHOLD, metric_of, ranked, sets_of_means
 from ood_lab.metrics.resampling.intervals import Estimate
-from ood_lab.report.rendering.metric_definitions import DAGGER, finding_sentences, fpr95_sentence
+from ood_lab.report.rendering.metric_definitions import DAGGER, fpr95_sentence
 from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.verdict import Verdict
 from ood_lab.schema.image_columns import AXES, LEVELS, Axis
@@ -61,8 +60,6 @@ class RunView:
         self.record = record = record or RunRecord()
         self.positive = record.fpr95_positive or "ood"
         self.fpr95 = fpr95_sentence(self.positive)
-        self.refused: Mapping[str, str] = record.refused
-        self.findings = finding_sentences(record.findings)
         self.verdict = verdict
         results = of_kind(results, "detection")
         for column in ("model", "seed"):

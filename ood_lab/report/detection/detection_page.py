@@ -47,7 +47,7 @@ from ood_lab.report.detection.run_figures import (
     planned_figures,
 )
 from ood_lab.report.rendering.blocks import Block, Folded, Section, Text
-from ood_lab.report.rendering.metric_definitions import definitions_of, percent
+from ood_lab.report.rendering.metric_definitions import definitions_of, finding_sentences, percent
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.summary import LINES, show_blocks, show_warnings
@@ -96,10 +96,10 @@ def detection_blocks(view: RunView, full: bool = False) -> list[Block]:
             menus = [level_menu(title, of) for title, of in levels.items()]
             blocks.append(Folded(title, [first, *menus], page_only=True))
     blocks += [Text(sentence, "note") for sentence in view.left_out]
-    blocks += [Text(sentence, "finding") for sentence in view.findings]
-    if view.refused:
-        reasons = [Text(f"skipped {n}: {reason}", "note") for n, reason in view.refused.items()]
-        blocks.append(Folded(f"Skipped detectors: {', '.join(view.refused)}", reasons))
+    blocks += [Text(sentence, "finding") for sentence in finding_sentences(view.record.findings)]
+    if refused := view.record.refused:
+        reasons = [Text(f"skipped {name}: {reason}", "note") for name, reason in refused.items()]
+        blocks.append(Folded(f"Skipped detectors: {', '.join(refused)}", reasons))
     return blocks
 
 
@@ -130,7 +130,7 @@ def _terminal_blocks(view: RunView, full: bool) -> list[Block]:
     blocks = detection_blocks(view, full)
     if not full:
         blocks = [block for block in blocks if isinstance(block, Text)]
-        blocks += [Text(sentence, "note") for sentence in _skipped(view.refused)]
+        blocks += [Text(sentence, "note") for sentence in _skipped(view.record.refused)]
     return blocks + (view.verdict.blocks(full=full) if view.verdict else [])
 
 

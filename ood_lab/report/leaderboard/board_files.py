@@ -350,7 +350,8 @@ def _line(rows: pd.DataFrame, places: dict[int, float], model: int, background: 
 
 log = logging.getLogger(__name__)
 COLUMNS = ["model", "background", "detector", "metric", "shots", "value", "seed_std", "n_seeds"]
-_POINT = ["model", "background", "detector", "metric", "shots"]
+#: Those that together name a point of the figure.
+_POINT = COLUMNS[:5]
 
 
 def shots_rows(board: Leaderboard) -> pd.DataFrame:

@@ -221,9 +221,8 @@ def _means_of(run: DetectorRun) -> pd.DataFrame:
     rows = run.verdict.rows
     rows = rows[rows["metric"].isin([f"{MEAN}_auroc", f"{MEAN}_fpr95"])]
     return rows.assign(
-        run=run.sweep,
+        **run.columns,
         dataset=MEAN,
-        seed=run.seed,
         metric=rows["metric"].str.removeprefix(f"{MEAN}_"),
         settings=rows["detector"].map(run.settings),
         sampling_half_width=(rows["ci_high"] - rows["ci_low"]) / 2,

@@ -86,10 +86,8 @@ def make_leaderboard(runs: Sequence[DetectorRun]) -> Leaderboard:
     Args:
         runs: one group of :func:`comparable_groups`, which have evaluated the same sets.
     """
-    shift_order = next((run.shift_order for run in runs if run.shift_order), ())
-    evaluated = runs[0].view.sets
-    sets = [s for s in shift_order if s in evaluated]
-    sets += [s for s in evaluated if s not in shift_order]
+    ordered = next((run for run in runs if run.shift_order), runs[0])
+    sets = ordered.view.sets
     single = once(pd.DataFrame(row for run in runs for row in _rows_of(run)), ["run", "detector"])
     kept = set(single.loc[single["detector"].notna(), "run"])
     single = single[single["run"].isin(kept)]
@@ -108,7 +106,7 @@ def make_leaderboard(runs: Sequence[DetectorRun]) -> Leaderboard:
     warnings = [*dict.fromkeys(finding_sentences(findings))]
     for run in at_chance:
         warnings += sentences(WORDS, "at_chance", run)
-    return Leaderboard(rows[COLUMNS], sets, shift_order, positive, runs, warnings)
+    return Leaderboard(rows[COLUMNS], sets, ordered.shift_order, positive, runs, warnings)
 
 
 def _rows_of(run: DetectorRun) -> Iterator[dict[str, Any]]:

@@ -169,15 +169,15 @@ def _column(table: Table, span: Span) -> tuple[list[RichText], list[RichText]]:
         row[k].sort == row[k].text for row in table.rows for k in span.columns
     )
     side: AlignMethod = "left" if left else "right"
-    lines: list[list[RichText]] = [[] for _ in range(2 + len(table.rows))]
+    columns = []
     for k in span.columns:
         head = table.heads[k]
         texts = [RichText(head.text), RichText(head.note), *_texts(table, k, left)]
         width = max(text.cell_len for text in texts)
-        for line, text in zip(lines, texts, strict=True):
+        for text in texts:
             text.align(side, width)
-            line.append(text)
-    heads, notes, *cells = map(RichText("  ").join, lines)
+        columns.append(texts)
+    heads, notes, *cells = map(RichText("  ").join, zip(*columns, strict=True))
     above = [*title_lines(span.group, heads.cell_len + 2), *filter(None, [span.group.note])]
     header = [*map(RichText, above), heads, *([notes] if notes.plain.strip() else [])]
     width = max(text.cell_len for text in (*header, *cells))

@@ -14,7 +14,7 @@ from ood_lab.common.arguments import Count
 from ood_lab.common.random_streams import stream
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal, FitSplit, with_settings
-from ood_lab.detectors.support.compute_device import on_device
+from ood_lab.detectors.support.compute_device import compute_device, on_device
 from ood_lab.detectors.support.layer_probe import check_names, grid, probe, stage_names
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.detectors.support.requirements import require_finite
@@ -132,11 +132,12 @@ def _positions(backbone: Backbone, image: Tensor, map_: Tensor) -> Tensor:
     return map_[:, tokens - h * w :].mT.unflatten(2, (h, w))
 
 
-#: Images whose places are compared at a time.
-IMAGES = 2
-#: Kept places that all places of an image are compared with, those that seem far, and how many at a
-#: time are compared with all.
-SIZES, PLACES = (512, 8192), 64
+#: Images of which all places are compared with all kept ones at a time, or the farthest searched.
+IMAGES, SEARCHED = 2, 32
+#: Kept places that all places of an image are compared with, and those that seem far.
+SIZES = (512, 8192)
+#: Places that are compared with more kept ones at a time, of an image and of all.
+IMAGE_PLACES, PLACES = 16, 256
 #: Neighbours of PatchCore's weight.
 NEIGHBOURS = 9
 #: Places that the greedy choice is made from, and the dimensions it compares.
@@ -252,14 +253,10 @@ class PatchKNN(NetworkDetector):
     def _scores(self, column: Tensor, groups: Tensor | None) -> Tensor:
         if torch.jit.is_tracing():
             return self._score(column, groups)
-        starts = range(0, len(column), IMAGES)
+        size = SEARCHED if compute_device().type == "cpu" else IMAGES
+        each = [None] * -(-len(column) // size) if groups is None else groups.split(size)
         with full_float32():
-            parts = [
-                self._score(
-                    column[i : i + IMAGES], None if groups is None else groups[i : i + IMAGES]
-                )
-                for i in starts
-            ]
+            parts = [*map(self._score, column.split(size), each)]
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
 
     def _products(self, places: Tensor, groups: Tensor | None, step: int = 1) -> Tensor:
@@ -276,26 +273,34 @@ class PatchKNN(NetworkDetector):
         near = self._products(places, groups, step).amax(dim=1)
         return (places.square().sum(dim=1) - 2 * near).clamp(min=0).sqrt()
 
-    def _farthest(self, places: Tensor, group: Tensor | None) -> Tensor:
-        """The place ``[D]`` of an image that is the farthest from the kept ones.
+    def _farthest(self, places: Tensor, groups: Tensor | None) -> Tensor:
+        """The place ``[B, D]`` of each image ``[B, P, D]`` that is farthest from the kept ones.
 
         The distance to some of them is at least that to all, so a place is compared with more only
-        while its distance exceeds the largest one that is certain.
+        while its distance exceeds the largest that is certain; those that seem farthest come first.
         """
         kept = len(self.fitted["bank"])
-        first, *finer = [*(kept // size for size in SIZES if kept >= 2 * size), 1]
-        bounds = self._distances(places, group, first)
-        order = bounds.argsort(descending=True)
-        farthest, largest = order[0], -math.inf
-        for rows in order.split(PLACES) if finer else ():
-            if not bounds[rows[0]] > largest:
-                break
-            for step in finer:
-                rows = rows[bounds[rows] > largest]
-                bounds[rows] = self._distances(places[rows], group, step)
-            if len(rows) and (last := float(bounds[rows].max())) > largest:
-                farthest, largest = rows[bounds[rows].argmax()], last
-        return places[farthest]
+        steps = [*(kept // size for size in SIZES if kept >= 2 * size), 1]
+        (n, p), flat = places.shape[:2], places.flatten(0, 1)
+        of_places = None if groups is None else groups.repeat_interleave(p)
+        bounds = self._distances(flat, of_places, steps[0])
+        level = torch.zeros_like(bounds, dtype=torch.long)
+        while True:
+            certain = bounds.masked_fill(level < len(steps) - 1, -torch.inf).view(n, p)
+            largest, farthest = certain.max(dim=1)
+            unsure = (level < len(steps) - 1) & ~(bounds <= largest.repeat_interleave(p))
+            images = unsure.view(n, p).any(dim=1).nonzero().flatten()
+            if not len(images):
+                return places[torch.arange(n), farthest]
+            seeming = bounds.masked_fill(~unsure, -torch.inf).view(n, p)[images]
+            some = seeming.topk(min(p, IMAGE_PLACES, max(1, PLACES // len(images))), dim=1).indices
+            rows = (images[:, None] * p + some).flatten()
+            rows = rows[unsure[rows]]
+            now = int(level[rows].min())  # first all that are compared with few: calls cost, too
+            rows = rows[level[rows] == now]
+            group = None if of_places is None else of_places[rows]
+            bounds[rows] = self._distances(flat[rows], group, steps[now + 1])
+            level[rows] = now + 1
 
     def _score(self, column: Tensor, groups: Tensor | None) -> Tensor:
         places = floats(on_device(column)).flatten(1, 2)
@@ -305,8 +310,7 @@ class PatchKNN(NetworkDetector):
             score, at = every.unflatten(0, places.shape[:2]).max(dim=1)
             query = places[torch.arange(len(score), device=at.device), at]
         else:
-            of_images = [None] * len(places) if groups is None else groups.split(1)
-            query = torch.stack([*map(self._farthest, places, of_images)])
+            query = self._farthest(places, groups)
             score = self._distances(query, groups)
         if not self.reweight:
             return score.double().cpu()

@@ -65,6 +65,7 @@ def test_places_that_cannot_be_the_farthest_are_left_out(tiny, sizes, monkeypatc
     """Few kept places at a time give the score of a search among all of them."""
     monkeypatch.setattr(patch_knn, "SIZES", sizes)
     monkeypatch.setattr(patch_knn, "PLACES", 3)
+    monkeypatch.setattr(patch_knn, "SEARCHED", 5)
     detector = PatchKNN(LAYERS, places=None)
     bank = extract(tiny.eval(), noise(12), detector)
     detector.fit(bank)

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import torch
+from annotated_types import Interval
 from PIL import Image
 from timm.data import create_transform
 from torch import Tensor
 from torchvision.transforms import Compose, Grayscale, Normalize, ToTensor
 
+from ood_lab.common.arguments import Positive, check_values
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.models.backbone import Backbone
 
 log = logging.getLogger(__name__)
 #: Pixels of a side beyond which a batch of two images fills the memory.
 LARGEST = 4096
-# timm takes an unknown crop mode for "center" without a word.
-_CHOICES = {
-    "crop_mode": ("center", "squash", "border"),
-    "interpolation": ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"),
-}
+Pixels = Annotated[int, Interval(ge=1, le=LARGEST)]
 
 
 def train_transform(
@@ -66,12 +64,13 @@ class TransformSettings(TypedDict, total=False):
         interpolation: ``bilinear``, ``bicubic``, ...
     """
 
-    input_size: int | Sequence[int] | None
+    input_size: Pixels | tuple[Pixels, Pixels, Pixels] | None
     mean: float | Sequence[float] | None
-    std: float | Sequence[float] | None
-    crop_pct: float | None
-    crop_mode: str | None
-    interpolation: str | None
+    std: Positive | Sequence[Positive] | None
+    crop_pct: Annotated[float, Interval(gt=0, le=1)] | None
+    # timm takes an unknown mode for "center" without a word.
+    crop_mode: Literal["center", "squash", "border"] | None
+    interpolation: Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"] | None
 
 
 def transform_options(**settings: Unpack[TransformSettings]) -> dict[str, Any]:
@@ -82,24 +81,13 @@ def transform_options(**settings: Unpack[TransformSettings]) -> dict[str, Any]:
     """
     if unknown := settings.keys() - TransformSettings.__annotations__.keys():
         raise TypeError(f"got an unexpected keyword argument '{min(unknown)}'")
-    size = settings.get("input_size")
-    size = (3, size, size) if isinstance(size, int) else size
-    options: dict[str, Any] = {
-        "input_size": None if size is None else tuple(size),
-        "mean": _three(settings.get("mean")),
-        "std": _three(settings.get("std")),
-        "crop_pct": settings.get("crop_pct"),
-        "crop_mode": settings.get("crop_mode"),
-        "interpolation": settings.get("interpolation"),
-    }
-    options["mean"], options["std"] = of_unit_range(options["mean"], options["std"])
-    if options["input_size"] is not None and len(options["input_size"]) != 3:
-        raise UserError(f"input_size={list(options['input_size'])} must be one number or three")
-    _check_ranges(options)
-    for key, choices in _CHOICES.items():
-        if options[key] is not None and options[key] not in choices:
-            raise UserError(f"{key}={options[key]} is unknown; choose from {', '.join(choices)}")
-    return {key: value for key, value in options.items() if value is not None}
+    check_values(transform_options, settings, "model.backbone")
+    options: dict[str, Any] = {k: value for k, value in settings.items() if value is not None}
+    if size := options.get("input_size"):
+        options["input_size"] = (3, size, size) if isinstance(size, int) else tuple(size)
+    means, deviations = _three(settings.get("mean")), _three(settings.get("std"))
+    both = zip(("mean", "std"), of_unit_range(means, deviations), strict=True)
+    return options | {key: values for key, values in both if values is not None}
 
 
 def of_unit_range(
@@ -117,20 +105,6 @@ def of_unit_range(
         channels and tuple(round(value / 255, 9) for value in channels) for channels in (mean, std)
     )
     return first, second
-
-
-def _check_ranges(options: dict[str, Any]) -> None:
-    size, std, crop = options["input_size"], options["std"], options["crop_pct"]
-    if size is not None and not all(isinstance(n, int) and 1 <= n <= LARGEST for n in size):
-        shown = size[1] if size[1] == size[2] else list(size)
-        raise UserError(
-            f"input_size={shown}: give whole numbers of pixels from 1 to {LARGEST:,}, one for a "
-            "square or [3, height, width]"
-        )
-    if std is not None and min(std) <= 0:
-        raise UserError(f"std={list(std)}: give numbers above 0")
-    if crop is not None and not 0 < crop <= 1:
-        raise UserError(f"crop_pct={crop}: give a share above 0 and up to 1")
 
 
 def set_transform(backbone: Backbone, expected: dict[str, Any], overrides: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import packaged_table, read_json
 from ood_lab.common.hints import nearest
 from ood_lab.common.tensor_file import Tensors
@@ -120,12 +120,9 @@ def _parts(path: Path) -> list[Path]:
 
 def _read(path: Path) -> dict[str, Any]:
     _check_exists(path)
-    try:
-        with path.open("rb") as file:
-            file.read(1)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    if what := foreign_format(path):
+    with reported_as(f"{path} cannot be read: {{reason}}", OSError):
+        what = foreign_format(path)
+    if what:
         raise UserError(what)
     try:
         if path.suffix == ".safetensors":

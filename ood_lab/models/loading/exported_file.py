@@ -11,7 +11,7 @@ from typing import Any, Literal, Unpack
 import torch
 from torch import Tensor
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import KeyedModule
 from ood_lab.models.image_transforms import TransformSettings
@@ -133,21 +133,17 @@ class ExportedNet(KeyedModule):
 
 
 def _load(path: str, device: torch.device) -> Callable[[Tensor], Any]:
-    reasons: list[Exception] = []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of TorchScript, for who writes it
             return torch.jit.load(path, map_location=device).eval()
     except (RuntimeError, ValueError) as error:
-        reasons.append(error)
-    try:
+        scripted = " ".join(str(error).split())[:100]
+    with reported_as(
+        f"model.path={path} is neither a TorchScript file nor a program of torch.export: "
+        f"{scripted}; {{reason}}"
+    ):
         return torch.export.load(path).module().to(device)
-    except Exception as error:  # damaged files fail in many ways
-        reasons.append(error)
-    details = "; ".join(" ".join(str(reason).split())[:100] for reason in reasons)
-    raise UserError(
-        f"model.path={path} is neither a TorchScript file nor a program of torch.export: {details}"
-    )
 
 
 def _shape(run: Any) -> list[int | None] | None:

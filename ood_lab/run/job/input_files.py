@@ -175,15 +175,18 @@ def _compare(
     generated = not files["key"].str.startswith("data.").any()
     other_code = before.loc[before["key"] == CODE, "sha256"].item() != code
     data, others = ["other code"] * (generated and other_code), []
-    for key in map(str, files["key"].unique()):
-        noted, found = files[files["key"] == key], now[now["key"] == key]
+    both = pd.concat([files, now[now["key"].isin(files["key"])]])
+    # Rows of files that were added, removed or rewritten: the noted ones come first.
+    changed = both.drop_duplicates(["key", *_ENTRY], keep=False)
+    for key, rows in ((str(k), rows) for k, rows in changed.groupby("key", sort=False)):
         if _decides_alone(key, named):
-            others += [key] * _differs(noted.iloc[0], found.iloc[0])
+            content = _sha256(*rows[list(_ENTRY)].iloc[-1])
+            others += [key] * (rows["sha256"].iloc[0] != content)
         elif key.startswith("data."):
-            data += _changed_files(noted, found)
-        elif found.empty:
+            data += list(rows["path"])
+        elif key not in set(now["key"]):
             log.warning("%s, which this run was made from, is no longer there", key)
-        elif _changed_files(noted, found):
+        else:
             others.append(key)
     return list(dict.fromkeys(data)), others
 
@@ -213,17 +216,6 @@ def _decides_alone(key: str, named: Mapping[str, Path]) -> bool:
     """True if this is a single file whose content counts, as no set's identity covers it."""
     own = not key.startswith("data.") or key == "data.levels"
     return own and key in named and named[key].is_file()
-
-
-def _differs(noted: pd.Series, found: pd.Series) -> bool:
-    before, now = (tuple(row[list(_ENTRY)]) for row in (noted, found))
-    return before != now and bool(noted["sha256"] != _sha256(*now))
-
-
-def _changed_files(noted: pd.DataFrame, found: pd.DataFrame) -> list[str]:
-    """Files that were added, removed or rewritten."""
-    both = pd.concat([noted, found]).drop_duplicates(list(_ENTRY), keep=False)
-    return list(both["path"].unique())
 
 
 def _files(path: Path) -> Iterator[Path]:

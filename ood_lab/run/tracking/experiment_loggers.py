@@ -18,7 +18,6 @@ import wandb
 from omegaconf import DictConfig
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.grouping import grouped
 from ood_lab.metrics import metric_of
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
@@ -76,26 +75,20 @@ def _groups(
     for (metric, axis), table in levels.items():
         place, found = f"level/{axis.removesuffix('_level')}", table.get(detector, {})
         yield {f"{place}/{k:g}/{detector}/{metric}": v for k, v in found.items()}
-    numbers = grouped(
-        (metric, (dataset, None if math.isnan(value) else value))
-        for metric, dataset, value in zip(
-            rows["metric"], rows["dataset"], rows["value"].tolist(), strict=True
-        )
-    )
+    present = rows.dropna(subset="value").fillna({"dataset": ""}).groupby("metric", sort=False)
+    numbers = {
+        str(m): dict(zip(part["dataset"], part["value"], strict=True)) for m, part in present
+    }
     for metric in dict.fromkeys([*view.headlines, *numbers]):
         if metric.removeprefix("mean_") in view.headlines and metric not in view.headlines:
             continue  # the same number as mean/<detector>/<metric>
         if metric.startswith("fpr95_") and numbers[metric] == numbers.get("fpr95"):
             continue  # the headline FPR95 counts the same class as positive
-        yield {
-            _key(detector, dataset, metric): value
-            for dataset, value in numbers.get(metric, [])
-            if value is not None
-        }
+        yield {_key(detector, d, metric): value for d, value in numbers.get(metric, {}).items()}
 
 
-def _key(detector: str, dataset: Any, metric: str) -> str:
-    if pd.notna(dataset):
+def _key(detector: str, dataset: str, metric: str) -> str:
+    if dataset:
         return f"{detector}/{dataset}/{metric}"
     if metric.startswith("mean_"):
         return f"mean/{detector}/{metric.removeprefix('mean_')}"

@@ -302,7 +302,7 @@ def test_networks_that_cannot_be_trained_so(step):  # noqa: F811
         CIDER().attach(step.backbone)
     step.backbone.head, step.backbone.widths = None, (0, 4)
     for objective in (ARPL(), ConfBranch(), GODIN(), MCD(), MOS(2), UDG()):
-        with pytest.raises(UserError, match="linear gives only logits"):
+        with pytest.raises(UserError, match="needs features, which linear does not have"):
             objective.attach(step.backbone)
     godin = attached(GODIN("inner"), replace(step, backbone=Linear()))
     assert {id(p) for p in godin.undecayed()} == {id(godin.h.weight), id(godin.h.bias)}

@@ -239,8 +239,6 @@ def module_backbone(
         net = WithHead(net, reading, outputs, image, name)
         reading = Reading(heads=(("head",),))
     backbone = WrappedBackbone(net, reading, name)
-    if head is None and reading.heads:
-        _check_outputs(backbone, num_classes, remedy)
     backbone.fitted_head, backbone.fresh_head = fitted, bool(fresh)
     set_transform(backbone, expected, overrides)
     stamp_mismatch(backbone, config, overrides, allow_transform_mismatch)
@@ -253,7 +251,7 @@ def module_backbone(
             "model.head=none takes only them and model.head=linear|nearest_mean fits a head on ID "
             f"train; if these are logits, say so: model.backbone.num_classes={width}"
         )
-    if head is None and not reading.heads:
+    if head is None:
         _check_outputs(backbone, num_classes, remedy)
     return backbone
 

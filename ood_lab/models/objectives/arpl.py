@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ood_lab.common.arguments import with_settings
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Step, Weight, require_features
+from ood_lab.models.objectives.base import Loss, Objective, Step, Weight
 from ood_lab.models.output import Output
 
 
@@ -27,11 +27,12 @@ class ARPL(Objective):
     """
 
     own_score = "arpl"
+    reads = "features"
     weight: Weight = 0.1
 
     def build(self, backbone: Backbone) -> None:
         """Adds points ``[C, D]`` and R."""
-        width = require_features(self, backbone)
+        width = backbone.num_features
         self.points = nn.Parameter(0.1 * torch.randn(backbone.num_classes, width))
         self.radius = nn.Parameter(torch.zeros(1))
         backbone.drop_head()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -93,10 +93,12 @@ class Objective(AddedLayers):
     Attributes:
         outliers_per_image: M / B in training; 0 = it reads none.
         views: V, random transforms of every image in training.
+        reads: what it cannot do without; empty = only logits.
     """
 
     outliers_per_image: int = 0
     views: int = 1
+    reads: ClassVar[Literal["", "features", "a linear head"]] = ""
 
     def __post_init__(self) -> None:
         """Of a class :func:`~ood_lab.common.arguments.with_settings`."""
@@ -108,13 +110,17 @@ class Objective(AddedLayers):
         Raises:
             UserError: the network cannot be trained so; the message says why.
         """
-        if self.probed:
-            require_head(self, backbone)
-            if not backbone.differentiable:
-                raise UserError(
-                    f"{type(self).__name__} trains features, which {backbone.name} has fixed: "
-                    "choose another loss"
-                )
+        has = backbone.num_features if self.reads == "features" else backbone.head is not None
+        if self.reads and not has:
+            raise UserError(
+                f"{type(self).__name__} needs {self.reads}, which {backbone.name} does not have: "
+                "choose another loss, or another network"
+            )
+        if self.probed and not backbone.differentiable:
+            raise UserError(
+                f"{type(self).__name__} trains features, which {backbone.name} has fixed: "
+                "choose another loss"
+            )
         self.build(backbone)
         if self.probed:
             backbone.freeze_head()
@@ -186,31 +192,3 @@ class LabelledLoss(LogitsObjective):
         if value.ndim:
             raise UserError(f"{type(self.loss).__name__} returns no scalar: set reduction=mean")
         return {type(self.loss).__name__: value}
-
-
-def require_features(objective: Objective, backbone: Backbone) -> int:
-    """Their width D, for an objective that reads features.
-
-    Raises:
-        UserError: the network gives only logits.
-    """
-    if not backbone.num_features:
-        raise UserError(
-            f"{type(objective).__name__} reads features, and {backbone.name} gives only logits: "
-            "choose another loss, or a network with features"
-        )
-    return backbone.num_features
-
-
-def require_head(objective: Objective, backbone: Backbone) -> nn.Linear:
-    """The linear head, for an objective that reads features and head.
-
-    Raises:
-        UserError: there is none.
-    """
-    if backbone.head is None:
-        raise UserError(
-            f"{type(objective).__name__} needs a linear head on the features of {backbone.name}: "
-            "choose another loss, or a network with one"
-        )
-    return backbone.head

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ood_lab.common.arguments import Positive, with_settings
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Step, require_features
+from ood_lab.models.objectives.base import Loss, Objective, Step
 from ood_lab.models.output import Output
 
 #: Probabilities are at least this, and at most 1 minus it, as in the authors' code.
@@ -33,12 +33,13 @@ class ConfBranch(Objective):
     """
 
     own_score = "conf_branch"
+    reads = "features"
     weight: Positive = 0.1
     budget: Positive = 0.3
 
     def build(self, backbone: Backbone) -> None:
         """Adds the second layer, and λ."""
-        self.confidence = nn.Linear(require_features(self, backbone), 1)
+        self.confidence = nn.Linear(backbone.num_features, 1)
         self.current: Tensor = nn.Buffer(torch.tensor(self.weight))
 
     def forward(self, step: Step) -> Loss:

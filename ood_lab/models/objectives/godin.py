@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ood_lab.common.arguments import with_settings
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Step, require_features
+from ood_lab.models.objectives.base import Loss, Objective, Step
 from ood_lab.models.output import Output
 
 
@@ -28,11 +28,12 @@ class GODIN(Objective):
     """
 
     own_score = "godin"
+    reads = "features"
     similarity: Literal["cosine", "inner", "euclid"] = "cosine"
 
     def build(self, backbone: Backbone) -> None:
         """Adds h and g."""
-        width = require_features(self, backbone)
+        width = backbone.num_features
         self.h = nn.Linear(width, backbone.num_classes, bias=self.similarity == "inner")
         nn.init.kaiming_normal_(self.h.weight, nonlinearity="relu")
         if self.h.bias is not None:

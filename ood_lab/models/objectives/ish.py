@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from annotated_types import Interval
 
 from ood_lab.common.arguments import with_settings
-from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Step, require_head
+from ood_lab.models.objectives.base import Loss, Objective, Step
 
 
 @with_settings
@@ -30,12 +29,9 @@ class ISH(Objective):
         prune: the gradient reads only the top.
     """
 
+    reads = "a linear head"
     percentile: Annotated[float, Interval(ge=0, lt=100)] = 85
     prune: bool = False
-
-    def build(self, backbone: Backbone) -> None:
-        """Adds nothing; needs a linear head."""
-        require_head(self, backbone)
 
     def forward(self, step: Step) -> Loss:
         """The one term."""

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from ood_lab.common.arguments import Positive, Share, with_settings
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Step, Weight, require_features
+from ood_lab.models.objectives.base import Loss, Objective, Step, Weight
 from ood_lab.models.output import Output
 
 
@@ -29,6 +29,7 @@ class MCD(Objective):
     """
 
     own_score = "mcd"
+    reads = "features"
     outliers_per_image = 1
     weight: Weight = 1.0
     margin: Positive = 1.2
@@ -36,7 +37,7 @@ class MCD(Objective):
 
     def build(self, backbone: Backbone) -> None:
         """Adds the second head."""
-        self.second = nn.Linear(require_features(self, backbone), backbone.num_classes)
+        self.second = nn.Linear(backbone.num_features, backbone.num_classes)
 
     def forward(self, step: Step) -> Loss:
         """Two terms, later three."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ood_lab.common.arguments import Count, with_settings
 from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Step, require_features
+from ood_lab.models.objectives.base import Loss, Objective, Step
 from ood_lab.models.output import Output
 
 
@@ -28,6 +28,7 @@ class MOS(Objective):
     """
 
     own_score = "mos"
+    reads = "features"
     groups: Count | Sequence[Sequence[int]] | None = None
 
     def build(self, backbone: Backbone) -> None:
@@ -48,7 +49,7 @@ class MOS(Objective):
         numbers = [k for k, group in enumerate(lists) for _ in group]
         self.group = nn.Buffer(torch.empty(classes, dtype=torch.int64))
         self.group[members] = torch.tensor(numbers)
-        self.layer = nn.Linear(require_features(self, backbone), classes + len(lists))
+        self.layer = nn.Linear(backbone.num_features, classes + len(lists))
         backbone.drop_head()
 
     def probabilities(self, features: Tensor) -> tuple[Tensor, Tensor]:

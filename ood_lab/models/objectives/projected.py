@@ -29,6 +29,7 @@ class Projected(Objective):
     """
 
     probed = True
+    reads = "a linear head"
     views = 2
     width: Count = 128
     temperature: Positive = 0.1

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ood_lab.common.arguments import with_settings
 from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Step, Weight, require_features
+from ood_lab.models.objectives.base import Loss, Objective, Step, Weight
 from ood_lab.models.output import Output
 
 
@@ -30,6 +30,7 @@ class RotPred(Objective):
     """
 
     own_score = "rotpred"
+    reads = "features"
     weight: Weight = 1.0
 
     def build(self, backbone: Backbone) -> None:
@@ -37,7 +38,7 @@ class RotPred(Objective):
         _, height, width = backbone.data_config["input_size"]
         if height != width:
             raise UserError(f"RotPred turns images, and {backbone.name} reads {width} x {height}")
-        self.turn = nn.Linear(require_features(self, backbone), 4)
+        self.turn = nn.Linear(backbone.num_features, 4)
 
     def forward(self, step: Step) -> Loss:
         """Both terms, of one pass."""

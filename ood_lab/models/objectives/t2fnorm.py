@@ -8,7 +8,7 @@ from torch import Tensor
 from ood_lab.common.arguments import Positive, with_settings
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Step, require_head
+from ood_lab.models.objectives.base import Loss, Objective, Step
 
 
 @with_settings
@@ -24,12 +24,9 @@ class T2FNorm(Objective):
         scaled: evaluation divides by ``tau``.
     """
 
+    reads = "a linear head"
     tau: Positive = 0.1
     scaled: bool = True
-
-    def build(self, backbone: Backbone) -> None:
-        """Adds nothing; needs a linear head."""
-        require_head(self, backbone)
 
     def forward(self, step: Step) -> Loss:
         """The one term; in validation of the logits that evaluation reads."""
@@ -42,6 +39,7 @@ class T2FNorm(Objective):
 
     def evaluated(self, backbone: Backbone) -> Tensors:
         """The weight of the head, divided by ``tau``."""
-        head = require_head(self, backbone)
+        head = backbone.head
+        assert head is not None
         name = next(key for key, module in backbone.named_modules() if module is head)
         return {f"{name}.weight": head.weight.detach() / self.tau} if self.scaled else {}

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ood_lab.common.arguments import Count, Share, with_settings
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Step, Weight, require_features
+from ood_lab.models.objectives.base import Loss, Objective, Step, Weight
 
 
 @with_settings
@@ -39,6 +39,7 @@ class UDG(Objective):
         memory: features that are kept.
     """
 
+    reads = "features"
     outliers_per_image = 1
     weight: Weight = 0.5
     auxiliary: Weight = 0.1
@@ -49,7 +50,7 @@ class UDG(Objective):
 
     def build(self, backbone: Backbone) -> None:
         """Adds the second layer, the memory ``[memory, D]`` and the clusters."""
-        width, k = require_features(self, backbone), self.clusters
+        width, k = backbone.num_features, self.clusters
         p = min(self.dimensions, width)
         self.layer = nn.Linear(width, k)
         self.rows = nn.Buffer(torch.zeros(self.memory, width))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ood_lab.common.arguments import Count, Positive, Share, with_settings
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.objectives.base import Loss, Objective, Step, Weight, require_head
+from ood_lab.models.objectives.base import Loss, Objective, Step, Weight
 from ood_lab.models.objectives.feature_queues import FeatureQueues
 
 
@@ -37,6 +37,7 @@ class VOS(Objective):
         ridge: is added to the diagonal of Σ.
     """
 
+    reads = "a linear head"
     weight: Weight = 0.1
     start: Share = 0.4
     queue: Count = 1000
@@ -45,9 +46,8 @@ class VOS(Objective):
 
     def build(self, backbone: Backbone) -> None:
         """Adds w ``[C]``, φ, and queues ``[C, queue, D]``."""
-        head = require_head(self, backbone)
         self.queues = FeatureQueues(backbone, self.queue)
-        self.energy_weight = nn.Parameter(torch.rand(head.out_features))
+        self.energy_weight = nn.Parameter(torch.rand(backbone.num_classes))
         self.line = nn.Linear(1, 1)
 
     def forward(self, step: Step) -> Loss:

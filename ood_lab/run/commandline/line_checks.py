@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -181,27 +181,9 @@ def _check_choice(override: Override) -> None:
     if not options:
         inner = sorted(f"{group}/{path.name}" for path in (CONF / group).iterdir())
         raise UserError(f"'{group}' has no choices of its own, {listed(inner)} have")
-    value = override.value()
-    if isinstance(value, dict):
-        raise UserError(_choice_and_settings(group, value))
-    choices = value if isinstance(value, list) else [value]
-    for place, choice in enumerate(choices):
-        if choice in choices[:place]:
-            raise UserError(f"{group} names {choice} twice: leave one of them out")
-        if choice is None:  # Hydra allows it in defaults lists alone
-            names = ", ".join(options)
-            raise UserError(f"{group}=null is not a choice: remove it, or choose from {names}")
-        if str(choice) not in options:
-            raise UserError(f"{group}={choice} is unknown. {nearest(str(choice), options)}")
-
-
-def _choice_and_settings(group: str, value: Mapping[Any, Any]) -> str:
-    """The error message, with a corrected line, for settings given where a choice is expected."""
-    names = [str(name) for name, inner in value.items() if isinstance(inner, Mapping)]
-    choices = [f"{group}=[{','.join(names)}]"] if names else []
-    settings = [f"{group}.{key}={v}" for key, v in leaves({str(k): v for k, v in value.items()})]
-    line = " ".join([*choices, *settings])
-    return f"{group}={{...}} gives settings where a choice is expected: write {line}"
+    for choice in map(str, _listed(override.value())):
+        if choice not in options:
+            raise UserError(f"{group}={choice} is unknown. {nearest(choice, options)}")
 
 
 def _check_header(override: str) -> None:

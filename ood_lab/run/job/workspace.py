@@ -77,6 +77,11 @@ def made_of(*groups: str) -> Callable[[Callable[[Any], Built]], cached_property[
     return partial(Member, groups=groups)
 
 
+def built_of(group: str) -> Any:
+    """A :class:`Member` that is the object of one group."""
+    return Member(lambda ws: ws.build(group), (group,))
+
+
 class Workspace:
     """Everything a task works with, and the steps of its run in the order in which they happen.
 
@@ -398,10 +403,11 @@ class Workspace:
         """
         return nodes.build(OmegaConf.create(read_config(run)), "task")
 
-    @made_of("clip")
-    def clip(self) -> ClipModel:
-        """The CLIP of ``clip=...``."""
-        return self.build("clip")
+    clip: ClipModel = built_of("clip")
+    generator: Any = built_of("generator")  # of images
+    lvlm: ChatModel = built_of("lvlm")
+    judge: Any = built_of("judge")  # says what is to be expected
+    reader: ChatModel = built_of("reader")  # says what an open answer means
 
     @made_of("annotations")
     def annotations(self) -> Annotations:
@@ -423,26 +429,6 @@ class Workspace:
     def concepts(self) -> Any:
         """The object of ``concepts=...``; None if the annotations name the concepts."""
         return self.build("concepts") if self.cfg.get("concepts") else None
-
-    @made_of("generator")
-    def generator(self) -> Any:
-        """The image generator of ``generator=...``."""
-        return self.build("generator")
-
-    @made_of("lvlm")
-    def lvlm(self) -> ChatModel:
-        """The vision-language model of ``lvlm=...``."""
-        return self.build("lvlm")
-
-    @made_of("judge")
-    def judge(self) -> Any:
-        """The judge of ``judge=...``, which says what is to be expected."""
-        return self.build("judge")
-
-    @made_of("reader")
-    def reader(self) -> ChatModel:
-        """Who says, for ``reader=...``, what an open answer means."""
-        return self.build("reader")
 
     @made_of("detector", "detector_device")
     def detectors(self) -> dict[str, Detector]:

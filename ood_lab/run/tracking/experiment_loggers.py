@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,18 +96,13 @@ def _key(detector: str, dataset: str, metric: str) -> str:
     return f"{detector}/{metric}"
 
 
-def hierarchy_values(hierarchy: pd.DataFrame) -> dict[str, float]:
-    """The accuracies of a hierarchy table as ``{dating/level/subset: value}``, without recalls."""
-    accuracies = hierarchy[(hierarchy["metric"] == "accuracy") & hierarchy["value"].notna()]
-    keys = "dating/" + accuracies["label_level"] + "/" + accuracies["subset"].astype(str)
-    return dict(zip(keys, accuracies["value"].astype(float), strict=True))
-
-
-def shift_values(results: pd.DataFrame) -> dict[str, float]:
-    """The mean shifts of sets as ``{shift/axis/set: value}``."""
-    means = results[results["metric"] == "mean"]
-    keys = "shift/" + means["axis"] + "/" + means["dataset"].astype(str)
-    return dict(zip(keys, means["value"].astype(float), strict=True))
+def values_of_metric(
+    results: pd.DataFrame, metric: str, place: str, columns: tuple[str, str]
+) -> dict[str, float]:
+    """One metric as ``{place/first column/second column: value}``."""
+    rows = results[(results["metric"] == metric) & results["value"].notna()]
+    first, second = (rows[column].astype(str) for column in columns)
+    return dict(zip(f"{place}/" + first + "/" + second, rows["value"].astype(float), strict=True))
 
 
 def answer_values(results: pd.DataFrame) -> dict[str, float]:
@@ -133,8 +129,10 @@ def validation_values(record: RunRecord) -> dict[str, float]:
 #: Summary values of each kind of results other than those of answers.
 _VALUES: dict[str, Callable[[pd.DataFrame], Mapping[str, float]]] = {
     "detection": summary_values,
-    "hierarchy": hierarchy_values,
-    "shift": shift_values,
+    "hierarchy": partial(
+        values_of_metric, metric="accuracy", place="dating", columns=("label_level", "subset")
+    ),
+    "shift": partial(values_of_metric, metric="mean", place="shift", columns=("axis", "dataset")),
     "verdict": lambda rows: {},  # see Verdict.values
 }
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import wandb
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
-from ood_lab.common.grouping import grouped
 from ood_lab.metrics import metric_of
 from ood_lab.report.rendering.page import flatten
 from ood_lab.report.results_lookup import RunView
@@ -86,9 +85,12 @@ def compared(runs: Sequence[FinishedRun]) -> Compared:
         )
     tables = [of_kind(run.results, "detection") for run in runs]
     views = [RunView(table) for table in tables]
-    means = grouped(
-        (name, view.mean("auroc", name).value) for view in views for name in view.detectors
+    means = pd.DataFrame(
+        [(name, view.mean("auroc", name).value) for view in views for name in view.detectors],
+        columns=["detector", "auroc"],
     )
+    ranking = means.groupby("detector", sort=False)["auroc"].mean()
+    ranking = ranking.sort_values(ascending=False, kind="stable")
     first: dict[str, wandb.plot.CustomChart] = {}
     for table in tables:
         first = charts(table) | first
@@ -96,7 +98,7 @@ def compared(runs: Sequence[FinishedRun]) -> Compared:
         sorted({run.name for run in runs}),
         list(dict.fromkeys(m for view in views for m in view.headlines)),
         list(dict.fromkeys(m for view in views for m in view.level_metrics)),
-        sorted(means, key=lambda d: -_mean(means[d])),
+        list(map(str, ranking.index)),
         list(dict.fromkeys(s for view in views for s in view.sets)),
         first,
         _differing([dict(flatten(run.config)) for run in runs]),
@@ -104,18 +106,10 @@ def compared(runs: Sequence[FinishedRun]) -> Compared:
     )
 
 
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else -math.inf
-
-
 def _differing(configs: Sequence[Mapping[str, str]]) -> list[str]:
-    keys = dict.fromkeys(key for config in configs for key in config)
-    return [
-        key
-        for key in keys
-        if not key.startswith(_NEVER_SWEPT) and len({config.get(key) for config in configs}) > 1
-    ]
+    numbers = pd.DataFrame(configs).nunique(dropna=False)
+    differing = map(str, numbers.index[numbers > 1])
+    return [key for key in differing if not key.startswith(_NEVER_SWEPT)]
 
 
 def panels(runs: Compared) -> dict[str, list[Any]]:

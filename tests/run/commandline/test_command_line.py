@@ -23,7 +23,7 @@ CASES = {
     "a flag": (["--epochs=10"], "unrecognized arguments: --epochs=10. Settings are written key="),
     "no value": (["data"], "'data' has no value"),
     "no key": (["=5"], "'' in '=5' is not a key"),
-    "a null choice": (["logger=null"], "logger=null is not a choice: remove it, or choose from"),
+    "a null choice": (["logger=null"], "logger=None is unknown. Did you mean none?"),
     "an odd key": (["dat'a.train=3"], "is not a key of the configuration"),
     "an open bracket": (["detector='[knn"], "quotation marks do not match"),
     "learning rate": (["lr=1e-4"], "'lr'. Did you mean model.classifier.optimizer.lr?"),

@@ -35,8 +35,7 @@ WITHOUT_TORCH = {
     "no images": (["task=predict", "task.images=no"], "'no' does not exist"),
     "settings for a choice": (
         ["detector={knn:{k:20},msp:{}}"],
-        "detector={...} gives settings where a choice is expected: write detector=[knn,msp] "
-        "detector.knn.k=20",
+        "detector={'knn': {'k': 20}, 'msp': {}} is unknown. Valid: ash, ",
     ),
     "a choice in capitals": (["detector=KNN"], "detector=KNN is unknown. Did you mean knn"),
     "a long list": (["detector=zzz"], "temp_scaling, vim, vra."),
@@ -46,9 +45,12 @@ BEFORE_TRAINING = {
         ["metrics.n_bootstrap=1e12"],
         "metrics.n_bootstrap=1000000000000.0: give a number up to 100000",
     ),
-    "size": (["model.backbone.input_size=-3"], "input_size=-3: give whole numbers of pixels"),
+    "size": (
+        ["model.backbone.input_size=-3"],
+        "model.backbone.input_size=-3: give a number from 1 on",
+    ),
     "share": (["model.backbone.crop_pct=abc"], "model.backbone.crop_pct=abc: give a number"),
-    "no spread": (["model.backbone.std=0"], "std=[0.0, 0.0, 0.0]: give numbers above 0"),
+    "no spread": (["model.backbone.std=0"], "model.backbone.std=0: give a number above 0"),
     "rate": (["model.classifier.optimizer.lr=-1"], "model.classifier.optimizer: Invalid learning"),
     "schedule": (
         ["+model.classifier.scheduler.pct_start=7"],

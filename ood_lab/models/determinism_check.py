@@ -12,10 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
-from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.forward_hooks import watched
@@ -101,7 +98,7 @@ def _problem(backbone: Backbone, one: Tensor, two: Tensor) -> str | None:
         reason = " ".join(str(alone).split())[:200]
         return (
             "cannot process an image by itself, only in a batch with other images "
-            f"({type(alone).__name__}: {reason}){_switched(backbone)}"
+            f"({type(alone).__name__}: {reason})"
         )
     if deviates is None:
         return None
@@ -157,8 +154,6 @@ def tolerances(net: nn.Module) -> tuple[float, float]:
 
 def _place(backbone: Backbone, batches: Sequence[Tensor], tolerance: float) -> str:
     """The first layer, in the order of the computation, that gives the first image other values."""
-    if switched := _switched(backbone):
-        return switched
     net = backbone.net if isinstance(backbone, WrappedBackbone) else backbone
     first = _traced(net, backbone, batches[0])
     share = 1 if batches[0] is batches[1] else 2  # the first image where the second is another
@@ -186,16 +181,3 @@ def _traced(net: nn.Module, backbone: Backbone, batch: Tensor) -> list[tuple[str
     with watched(net, before=partial(keep, "input"), after=partial(keep, "output")):
         backbone(batch)
     return events
-
-
-def _switched(backbone: nn.Module) -> str:
-    """Says which layers a pass has put into training mode, first of all those whose mode counts."""
-    parts = [
-        (not isinstance(part, _BatchNorm | _DropoutNd), name.removeprefix("net."))
-        for name, part in backbone.named_modules()
-        if part.training and name not in ("", "net") and not any(part.children())
-    ]
-    names = [f"'{name}'" for other, name in sorted(parts, key=lambda part: part[0])]
-    shown = listed(names[:3]) if names else ""
-    more = f", {len(names) - 3:,} more" if len(names) > 3 else ""
-    return f"; its forward pass switches {shown}{more} to training mode" if names else ""

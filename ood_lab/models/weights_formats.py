@@ -14,9 +14,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import packaged_table, read_json
-from ood_lab.common.hints import nearest
+from ood_lab.common.hints import missing_path
 from ood_lab.common.tensor_file import Tensors
 
 #: What the pickles of tensors are made of. Everything else in a checkpoint is left out, unread.
@@ -194,13 +195,9 @@ def _without_objects(path: Path) -> dict[str, Any] | None:
 
 
 def _check_exists(path: Path) -> None:
-    if path.is_file():
-        return
-    folder = path if path.is_dir() else path.parent
-    if not folder.is_dir():
-        raise UserError(f"weights file {path} does not exist, and neither does its folder {folder}")
-    files = sorted(f.name for f in folder.iterdir() if f.suffix in _SUFFIXES)
-    near = nearest(path.name, files, 3, 0.4) or files[:3]
-    problem = "is a folder, not a file" if path.is_dir() else "does not exist"
-    hint = ", ".join(str(folder / f) for f in near) or f"no checkpoint in {folder}"
-    raise UserError(f"weights file {path} {problem}; nearest: {hint}")
+    if not path.exists():
+        raise missing_path(path)
+    if path.is_dir():
+        files = sorted(str(file) for file in path.iterdir() if file.suffix in _SUFFIXES)
+        named = f"name a file in it, such as {first_of(files)}" if files else "it holds no weights"
+        raise UserError(f"{path} is a folder, not a file of weights: {named}")

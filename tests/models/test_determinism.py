@@ -78,7 +78,7 @@ RANDOM = {
     "mean": (lambda: Net(lambda net, x: x - x.mean(0)), "depend on the other images of the batch"),
     "order": (lambda: Net(lambda net, x: x * torch.arange(1.0, len(x) + 1)[:, None]), "other imag"),
     "norm": (without_statistics, r"output differs is 'norm' \(BatchNorm2d\)"),
-    "train": (lambda: Before(trains), "forward pass switches 'norm'"),
+    "train": (lambda: Before(trains), r"output differs is 'norm' \(BatchNorm2d\)"),
     "squeeze": (lambda: Net(lambda net, x: x.squeeze()), "cannot process an image by itself"),
 }
 

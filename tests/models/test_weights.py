@@ -220,11 +220,11 @@ def test_a_file_cut_short_is_told_as_such(tmp_path):
 def test_missing_files_name_the_nearest(tmp_path):
     torch.save({}, tmp_path / "resnet18.pt")
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(UserError, match=r"does not exist; nearest: .*resnet18\.pt$"):
+    with pytest.raises(UserError, match=r"does not exist; nearest: .*resnet18\.pt'$"):
         load_weights(Net(), tmp_path / "resnet81.pt")
     with pytest.raises(UserError, match=r"is a folder.*resnet18\.pt$"):
         load_weights(Net(), tmp_path)
-    with pytest.raises(UserError, match="neither does its folder"):
+    with pytest.raises(UserError, match=r"does not exist; in .* there is: notes\.txt"):
         load_weights(Net(), tmp_path / "no" / "w.pt")
 
 

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config
 from ood_lab.common.grouping import grouped
-from ood_lab.common.hints import nearest
+from ood_lab.common.hints import missing_path
 from ood_lab.run.building.nodes import target
 from ood_lab.run.commandline.composition import composed_again, is_default, trains
 from ood_lab.run.commandline.line_checks import advice, has
@@ -50,10 +50,7 @@ def weights_file(ckpt: Path) -> Path:
         _check_kind(ckpt)
         return ckpt
     if not ckpt.exists():
-        parent = next(p for p in ckpt.absolute().parents if p.exists())
-        near = nearest(ckpt.name, [p.name for p in parent.iterdir()], 1, 0.6)
-        hint = f"did you mean {parent / near[0]}?" if near else f"{parent} is the last that does"
-        raise UserError(f"ckpt={ckpt} does not exist; {hint}")
+        raise UserError(f"ckpt={missing_path(ckpt)}")
     for name in ("best.ckpt", "last.ckpt"):
         if (folder(ckpt) / name).exists():
             return folder(ckpt) / name

@@ -192,8 +192,11 @@ def print_jobs(lines: Sequence[Sequence[str]], jobs: Sequence[JobRow]) -> None:
         which = "all jobs" if len(hit) == len(jobs) > 1 else f"job {', '.join(hit)}"
         line = RichText.assemble((f"{which}:", "bold red"), " ", problem)
         print_line(line, Console())
-    named = ((number, job) for number, job in enumerate(jobs, 1) if job.network)
-    found = grouped(((job.network, *job.cells.values()), str(number)) for number, job in named)
+    found = grouped(
+        ((job.network, *job.cells.values()), str(number))
+        for number, job in enumerate(jobs, 1)
+        if job.network
+    )
     for numbers in found.values():
         if len(numbers) > 1:
             which = "all jobs" if len(numbers) == len(jobs) else f"jobs {', '.join(numbers)}"

@@ -146,23 +146,18 @@ def _leave_frameworks(failed: bool) -> None:
 
 def _explained(error: Exception) -> Exception:
     """Turns full disks or memory and impossible file names into a user error, wherever it was."""
-    if plain := out_of_shared_memory(error):
-        plain.__cause__ = error
-        return plain
-    if not isinstance(error, OSError):
-        return error
-    if error.errno in DISK_FULL:
+    plain = out_of_shared_memory(error)
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
         place = f" for {error.filename2 or error.filename}" if error.filename else ""
         plain = UserError(
             f"the disk is full{place}: make room, and the same command resumes; or set "
             "paths.outputs=DIR"
         )
-    elif error.errno == errno.ENAMETOOLONG:
+    elif isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         plain = UserError(f"'{error.filename}': no file has a name of so many characters")
-    else:
-        return error
-    plain.__cause__ = error
-    return plain
+    if plain is not None:
+        plain.__cause__ = error
+    return plain or error
 
 
 def _fail(error: Exception, cfg: DictConfig, folder: Path | None = None) -> NoReturn:

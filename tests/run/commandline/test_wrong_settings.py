@@ -26,7 +26,7 @@ WITHOUT_TORCH = {
     "nothing": ([], "this backbone has no weights: give ckpt=<run folder or file>"),
     "a page": (["ckpt=FILE"], "report.html is not a PyTorch checkpoint: give ckpt="),
     "another page": (["ckpt=README.md"], "is not a PyTorch checkpoint: name a run folder, or"),
-    "no run": (["ckpt=nowhere"], "ckpt=nowhere does not exist"),
+    "no run": (["ckpt=nowhere"], "ckpt='nowhere' does not exist"),
     "no ID": (["model.pretrained=true", "data=folder", "data.id.train=no"], "no' does not exist"),
     "no OOD": (
         ["model.pretrained=true", "data=folder", "data.id.train=conf", "data.ood.x={path: no}"],

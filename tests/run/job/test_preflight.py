@@ -33,7 +33,7 @@ def test_everything_missing_is_listed_at_once(tmp_path, capsys):
     )
     assert status == 1
     assert not error
-    for culprit in ("run does not exist", "photos does not exist", "/a does not", "/b does not"):
+    for culprit in ("run' does not exist", "photos does not exist", "/a does not", "/b does not"):
         assert culprit in out, culprit
     assert "all jobs:" in out
     assert "job 1, 2:" in out

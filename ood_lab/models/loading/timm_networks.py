@@ -16,7 +16,7 @@ from torch import nn
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
-from ood_lab.common.hints import nearest
+from ood_lab.common.hints import check_known
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import (
     TransformSettings,
@@ -337,13 +337,10 @@ def _check_timm_name(name: str) -> None:
         return
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):
-        near = nearest(name, timm.list_models())
-        hint = f"; nearest: {', '.join(near)}" if near else ": see timm.list_models()"
-        raise UserError(f"timm has no model '{name}'{hint}")
-    tags = timm.list_models(f"{architecture}.*", pretrained=True)
-    if tag and name not in tags:
-        near = nearest(name, tags, 3, 0.0) or [architecture]
-        raise UserError(f"timm has no weights '{name}'; nearest: {', '.join(near)}")
+        check_known([architecture], timm.list_models(), "timm has no model '{name}'")
+    if tag:
+        tags = timm.list_models(f"{architecture}.*", pretrained=True)
+        check_known([name], tags, "timm has no weights '{name}'")
 
 
 def _timm_reading(net: nn.Module, name: str, input_size: tuple[int, ...]) -> Reading:

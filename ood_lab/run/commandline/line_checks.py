@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from argparse import Namespace
@@ -34,6 +33,8 @@ from ood_lab.scripts import CONF, OWN_CONF, conf_files, is_group
 
 #: Most options that a message lists.
 _SHOWN = 60
+#: A package line below other comments, of which the first is none of Hydra's.
+_LATE_HEADER = re.compile(r"(?!\s*# @)(?:[ \t]*(?:#.*)?\n)+(# @package .*)")
 #: Most characters of the name of a set of images.
 _LONGEST = 100
 
@@ -195,15 +196,11 @@ def _check_header(override: str) -> None:
     group = parsed(override).key_or_group
     names = {str(name) for value in values_of(override) for name in _listed(value)}
     for file in conf_files(group) if is_group(group) else ():
-        if file.stem in names:
-            lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
-            comments = itertools.takewhile(lambda line: not line or line[0] == "#", lines)
-            heads = [line for line in comments if line]
-            late = [line for line in heads[1:] if line.startswith("# @package ")]
-            if late and not heads[0].startswith("# @"):
-                raise UserError(
-                    f"{file}: Hydra reads '{late[0]}' only at the very top: make it the first line"
-                )
+        late = _LATE_HEADER.match(file.read_text(encoding="utf-8")) if file.stem in names else None
+        if late:
+            raise UserError(
+                f"{file}: Hydra reads '{late[1]}' only at the very top: make it the first line"
+            )
 
 
 def _listed(value: Any) -> list[Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 import torch
 from timm.data import resolve_model_data_config
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
@@ -21,7 +20,7 @@ from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import TransformSettings, set_transform, transform_options
 from ood_lab.models.loading.timm_networks import create_timm
 from ood_lab.models.output import Output
-from ood_lab.models.training.classifier import Classifier, Schedule
+from ood_lab.models.training.classifier import Classifier
 from ood_lab.models.weights import check_one_source, load_weights
 
 
@@ -79,7 +78,6 @@ class FGVCNet(Backbone):
         pretrained: bool = False,
         trunk_weights: str | Path | None = None,
         weights: StrPath | None = None,
-        input_size: int | None = None,
         **settings: Any,
     ) -> None:
         super().__init__()
@@ -94,9 +92,8 @@ class FGVCNet(Backbone):
         self.trunk, self.channels = pyramid(
             name, self.strides, self.method, pretrained, trunk_weights, kwargs
         )
-        transform_keys = settings.keys() & TransformSettings.__annotations__
-        transform = {key: settings.pop(key) for key in transform_keys}
-        options = transform_options(input_size=input_size, **transform)
+        names = settings.keys() & TransformSettings.__annotations__
+        options = transform_options(**{name: settings.pop(name) for name in names})
         self.add_heads(**settings)
         self.to(memory_format=torch.channels_last)
         data_config = resolve_model_data_config(self.trunk)
@@ -128,24 +125,15 @@ class FGVCModule(Classifier):
     """Trains an :class:`FGVCNet`: a method overrides :meth:`losses`.
 
     Args:
-        backbone: the network.
-        optimizer: see :class:`Classifier`; its ``lr`` is that of the new layers.
-        schedule: of the learning rate.
         trunk_lr: learning rate of the trunk; None = as the new layers.
-        label_smoothing: of the cross-entropy terms of a method that has no targets of its own.
+        **kwargs: see :class:`Classifier`; the ``lr`` of its optimiser is that of the new layers,
+            and its ``label_smoothing`` is for methods that have no targets of their own.
     """
 
     backbone: FGVCNet
 
-    def __init__(
-        self,
-        backbone: FGVCNet,
-        optimizer: Callable[..., Optimizer],
-        trunk_lr: float | None = None,
-        label_smoothing: float = 0.0,
-        **schedule: Unpack[Schedule],
-    ) -> None:
-        super().__init__(backbone, optimizer, label_smoothing=label_smoothing, **schedule)
+    def __init__(self, trunk_lr: float | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.trunk_lr = trunk_lr
 
     def outputs(self, batch: dict[str, Any]) -> Any:

@@ -7,21 +7,19 @@ arXiv 2203.15987.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Unpack
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet, fused_head
 from ood_lab.models.fgvc.discriminative_parts import PartProposals, rank_loss
 from ood_lab.models.fgvc.layers import BasicConv, elu_mlp
 from ood_lab.models.output import Output
-from ood_lab.models.training.classifier import Schedule
 
 
 class P2POutput(NamedTuple):
@@ -145,24 +143,20 @@ class P2P(FGVCModule):
     gradient.
 
     Args:
-        backbone: the network.
-        optimizer: see :class:`FGVCModule`.
-        schedule: of the learning rate.
-        trunk_lr: see :class:`FGVCModule`.
         peaks: ``q_k``, share of the target on the true class, for the stages and all together.
         guess_weight: w.
+        **kwargs: see :class:`FGVCModule`.
     """
+
+    backbone: P2PNet
 
     def __init__(
         self,
-        backbone: P2PNet,
-        optimizer: Callable[..., Optimizer],
-        trunk_lr: float | None = None,
         peaks: Sequence[float] = (0.7, 0.8, 0.9, 1.0),
         guess_weight: float = 0.1,
-        **schedule: Unpack[Schedule],
+        **kwargs: Any,
     ) -> None:
-        super().__init__(backbone, optimizer, trunk_lr, **schedule)
+        super().__init__(**kwargs)
         self.peaks = tuple(peaks)
         self.guess_weight = guess_weight
 

@@ -14,7 +14,7 @@ SMALL = {"crop": 64, "anchor_scale": 0.5}
 
 
 def module(net):
-    return NTS(net, functools.partial(torch.optim.SGD, lr=0.1))
+    return NTS(backbone=net, optimizer=functools.partial(torch.optim.SGD, lr=0.1))
 
 
 def test_losses():

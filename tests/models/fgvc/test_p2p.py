@@ -15,7 +15,8 @@ LABEL = torch.tensor([0, 1, 2, 4])
 
 
 def module(net=None):
-    return P2P(net or tiny(P2PNet, **SMALL), functools.partial(torch.optim.SGD, lr=0.1))
+    sgd = functools.partial(torch.optim.SGD, lr=0.1)
+    return P2P(backbone=net or tiny(P2PNet, **SMALL), optimizer=sgd)
 
 
 @pytest.mark.parametrize(

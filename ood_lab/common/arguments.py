@@ -70,7 +70,7 @@ def check_values(function: Callable[..., Any], values: Mapping[str, Any], key: s
     Raises:
         UserError: a value of another type or out of range; names ``key`` and what to give.
     """
-    hints = _hints(function)
+    hints = hints_of(function)
     for name, value in values.items():
         if name in hints and _is_plain(value) and (wanted := _mismatch(hints[name], value)):
             shown = "null" if value is None else value
@@ -93,7 +93,7 @@ def _is_plain(value: Any) -> bool:
 
 
 @lru_cache(maxsize=1000)
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     """Hints by parameter; of a class that hands ``**options`` on, those of its parents too."""
     owners: list[Callable[..., Any]] = [function]
     # A dataclass is read itself: the fields of its parents have hints of other modules.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -14,37 +14,20 @@ from torch import Tensor
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import KeyedModule
-from ood_lab.models.image_transforms import TransformSettings
-from ood_lab.models.loading.timm_networks import module_backbone
+from ood_lab.models.loading.timm_networks import NetworkSettings, module_backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
 from ood_lab.models.output import entries_of
 
 
-def exported_backbone(
-    path: str | Path,
-    output: str | None = None,
-    features: str | None = None,
-    head: Literal["linear", "nearest_mean", "none"] | None = None,
-    num_classes: int | None = None,
-    image_size: Sequence[int] | None = None,
-    classes: Sequence[str] = (),
-    **transform: Unpack[TransformSettings],
-) -> WrappedBackbone:
+def exported_backbone(path: str | Path, **settings: Unpack[NetworkSettings]) -> WrappedBackbone:
     """Makes a backbone of a TorchScript file, or of a program of ``torch.export`` (``.pt2``).
 
     No gradient reaches the image, and no layer can be read.
 
     Args:
         path: the file.
-        output: entry of its output with the logits; None = the only one.
-        features: entry with the features, if any.
-        head: ``none`` = it returns features; ``linear`` or ``nearest_mean`` = such a head on them,
-            to be fitted.
-        num_classes: expected number of logits.
-        image_size: width and height that all images of the data share.
-        classes: of the data.
-        transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`; the size is the
-            program's own where it fixes one.
+        settings: see :func:`~ood_lab.models.loading.timm_networks.module_backbone`; ``input_size``
+            is the program's own where it fixes one.
 
     Raises:
         UserError: no such file, another kind of file, or an output without these entries.
@@ -56,16 +39,10 @@ def exported_backbone(
     data_config = {} if net.size is None else {"input_size": net.size}
     backbone = module_backbone(
         net,
-        head,
-        num_classes,
         data_config=data_config,
-        image_size=image_size,
-        classes=classes,
         name=place.name,
-        features=features,
-        output=output,
         remedy="eval.py without ckpt scores it unchanged",
-        **transform,
+        **settings,
     )
     backbone.differentiable = False
     return backbone

@@ -136,6 +136,17 @@ def timm_backbone(
     return backbone
 
 
+class NetworkSettings(TransformSettings, total=False):
+    """Arguments of :func:`module_backbone` for a network that was built elsewhere."""
+
+    head: str | None
+    num_classes: int | None
+    image_size: Sequence[int] | None
+    classes: Sequence[str]
+    features: str | None
+    output: str | None
+
+
 def module_backbone(
     net: nn.Module,
     head: str | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -12,8 +12,7 @@ from torch import nn
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath
-from ood_lab.models.image_transforms import TransformSettings
-from ood_lab.models.loading.timm_networks import module_backbone
+from ood_lab.models.loading.timm_networks import NetworkSettings, module_backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
 
 #: Branches that torch.hub takes where none is named.
@@ -25,16 +24,10 @@ def torch_hub_backbone(
     name: str,
     source: Literal["github", "local"] = "github",
     download: bool = False,
-    head: str | None = None,
     kwargs: dict[str, Any] | None = None,
-    num_classes: int | None = None,
     weights: StrPath | None = None,
     data_config: Mapping[str, Any] | None = None,
-    image_size: Sequence[int] | None = None,
-    classes: Sequence[str] = (),
-    features: str | None = None,
-    output: str | None = None,
-    **transform: Unpack[TransformSettings],
+    **settings: Unpack[NetworkSettings],
 ) -> WrappedBackbone:
     """Makes a backbone of what a ``hubconf.py`` offers, whose code is run.
 
@@ -43,17 +36,10 @@ def torch_hub_backbone(
         name: one of its functions.
         source: ``github`` or ``local``.
         download: fetch code and weights that are not in torch.hub's cache.
-        head: ``linear`` or ``nearest_mean`` = such a head on the network's output, to be fitted;
-            ``none`` = that output is features; a name = that layer; None = found, if any.
         kwargs: arguments of the function.
-        num_classes: expected number of outputs, checked.
         weights: a file for the network, before any head is fitted.
         data_config: transform settings of the checkpoint that will be loaded next.
-        image_size: width and height that all images of the data share.
-        classes: of a head that is fitted.
-        features: see :func:`~ood_lab.models.loading.timm_networks.module_backbone`.
-        output: the same.
-        transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`.
+        settings: see :func:`~ood_lab.models.loading.timm_networks.module_backbone`.
 
     Raises:
         UserError: code or weights are not here, no such function, or a network without a head.
@@ -61,18 +47,13 @@ def torch_hub_backbone(
     net = _load(repo, name, source, download, dict(kwargs or {}))
     return module_backbone(
         net,
-        head,
-        num_classes,
-        weights,
+        weights=weights,
         data_config=data_config,
-        image_size=image_size,
-        classes=classes,
         name=name,
-        features=features,
-        output=output,
-        remedy=f"eval.py scores it unchanged; model.kwargs={{num_classes: {num_classes}}} builds "
-        "one for them if the function takes that",
-        **transform,
+        remedy="eval.py scores it unchanged; "
+        f"model.kwargs={{num_classes: {settings.get('num_classes')}}} builds one for them if the "
+        "function takes that",
+        **settings,
     )
 
 

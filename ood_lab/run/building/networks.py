@@ -13,6 +13,7 @@ import lightning as L
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from ood_lab.common.arguments import hints_of
 from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.base import OODDataModule
@@ -303,7 +304,8 @@ def _asked_for(
 
     A checkpoint says what its network was built for, so that no data is needed.
     """
-    wanted = inspect.signature(nodes.target(cfg.model.backbone)).parameters
+    builder = nodes.target(cfg.model.backbone)
+    wanted = {*inspect.signature(builder).parameters, *hints_of(builder)}
     known: dict[str, Any] = {"classes": list(classes)} if "classes" in wanted else {}
     if "data_config" in wanted and file:
         known["data_config"] = saved_entry(file, "data_config")

@@ -6,18 +6,17 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import constants
 from huggingface_hub.utils import get_session
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import reported_as
 
 #: Seconds to wait for an answer.
 TIMEOUT = 10
 #: How models are named on the hub, and which of their files are fetched.
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
-_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.py")
+_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.py"]
 
 
 def model_folder(name: str, setting: str, download: bool) -> Path:
@@ -38,22 +37,15 @@ def model_folder(name: str, setting: str, download: bool) -> Path:
         return place
     from huggingface_hub import snapshot_download
 
-    options: dict[str, Any] = {"allow_patterns": _FILES, "local_files_only": not download}
-    try:
-        with one_attempt() if download else nullcontext():
-            return Path(snapshot_download(name, **options))
-    except Exception as error:  # whatever the network or the hub raises
-        if not download:
-            raise UserError(
-                f"{setting}={name} is not a directory, and no model of that name is in the hub's "
-                "cache: name the folder of a model, or give "
-                f"{setting.partition('.')[0]}.download=true to fetch it"
-            ) from error
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{setting}={name} cannot be downloaded ({reason}): fetch it elsewhere, and name its "
-            "folder"
-        ) from error
+    if download:
+        problem = "cannot be downloaded ({reason}): fetch it elsewhere, and name its folder"
+    else:
+        problem = (
+            "is not a directory, and no model of that name is in the hub's cache: name the folder "
+            f"of a model, or give {setting.partition('.')[0]}.download=true to fetch it"
+        )
+    with reported_as(f"{setting}={name} {problem}"), one_attempt() if download else nullcontext():
+        return Path(snapshot_download(name, allow_patterns=_FILES, local_files_only=not download))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, resolve_model
 from torch import nn
 
 from ood_lab.common.english import counted
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
 from ood_lab.models.head_check import check_contract
@@ -325,22 +325,20 @@ def create_timm(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
     """
     _check_timm_name(name)
     from_hub = pretrained or name.startswith(("hf-hub:", "hf_hub:"))
-    try:
-        with one_attempt() if from_hub else nullcontext():
-            net = timm.create_model(name, pretrained=pretrained, **kwargs)
-        # Convolutions are up to twice as fast in this layout, on CPUs and tensor cores alike.
-        return net.to(memory_format=torch.channels_last)
-    except OSError as error:
-        raise UserError(
-            f"the pretrained weights of {name} are not in the cache and cannot be downloaded from "
-            "here: fetch them elsewhere and give model.weights=FILE (or name=local-dir:PATH)"
-        ) from error
-    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
-        arguments = {k: v for k, v in kwargs.items() if v is not None}
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"timm cannot build {name} with pretrained={pretrained}, {arguments}: {reason}"
-        ) from error
+    arguments = {k: v for k, v in kwargs.items() if v is not None}
+    rejected = reported_as(
+        f"timm cannot build {name} with pretrained={pretrained}, {arguments}: {{reason}}",
+        (TypeError, ValueError, AssertionError, RuntimeError),
+    )
+    unavailable = reported_as(
+        f"the pretrained weights of {name} are not in the cache and cannot be downloaded from "
+        "here: fetch them elsewhere and give model.weights=FILE (or name=local-dir:PATH)",
+        OSError,
+    )
+    with rejected, unavailable, one_attempt() if from_hub else nullcontext():
+        net = timm.create_model(name, pretrained=pretrained, **kwargs)
+    # Convolutions are up to twice as fast in this layout, on CPUs and tensor cores alike.
+    return net.to(memory_format=torch.channels_last)
 
 
 def _check_timm_name(name: str) -> None:

@@ -6,13 +6,12 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
-from urllib.error import URLError
 
 import torch
 import torchvision.models as zoo
 from torchvision.models import WeightsEnum
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import reported_as
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
 from ood_lab.models.image_transforms import TransformSettings
@@ -115,10 +114,9 @@ def _published(name: str, weights_name: str | None) -> WeightsEnum:
 
 
 def _download(weights: WeightsEnum, name: str) -> Mapping[str, Any]:
-    try:
+    with reported_as(
+        f"the weights of {name} are not in torchvision's cache and cannot be downloaded from "
+        f"here: fetch {weights.url} elsewhere and give model.weights=FILE",
+        OSError,
+    ):
         return weights.get_state_dict(progress=False, check_hash=True)
-    except (URLError, OSError) as error:
-        raise UserError(
-            f"the weights of {name} are not in torchvision's cache and cannot be downloaded from "
-            f"here: fetch {weights.url} elsewhere and give model.weights=FILE"
-        ) from error

@@ -18,7 +18,7 @@ from torch.utils.data.distributed import DistributedSampler
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import LabelledLoss, Loss, Objective, Step
@@ -99,15 +99,11 @@ class Classifier(LightningModule):
         Raises:
             UserError: their settings are wrong.
         """
-        part = "optimizer"
-        try:
+        with reported_as("model.classifier.optimizer: {reason}"):
             optimizer = self.optimizer_factory(self.parameter_groups())
-            if self.scheduler_factory is not None:
-                part = "scheduler"
+        if self.scheduler_factory is not None:
+            with reported_as("model.classifier.scheduler: {reason}"):
                 self.scheduler_factory(optimizer, **dict.fromkeys(self._open_lengths(), 1_000_000))
-        except Exception as error:  # each library has its own
-            reason = " ".join(str(error).split())
-            raise UserError(f"model.classifier.{part}: {reason or type(error).__name__}") from error
 
     def forward(self, image: Tensor) -> Output:
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.common.credentials import check_secret
 from ood_lab.common.english import listed
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import missing_path
 from ood_lab.common.hints import nearest as nearest_names
 from ood_lab.run.commandline.composition import composed, leaves, target_name
@@ -91,17 +91,14 @@ def _check_set_name(key: str) -> None:
 
 def _check_value(override: str) -> None:
     """Checks a value on its own: it can be read, lists its options and holds no secret."""
-    try:
+    with reported_as(
+        f"cannot read '{override}': brackets and quotation marks do not match; a text that holds "
+        "them is written in quotes that reach the program, as in \"name='it\\'s'\"",
+        HydraException,
+    ):
         sweeps = parsed(override).is_sweep_override()
-    except HydraException as error:
-        raise UserError(
-            f"cannot read '{override}': brackets and quotation marks do not match; a text that "
-            "holds them is written in quotes that reach the program, as in \"name='it\\'s'\""
-        ) from error
-    try:
+    with reported_as(f"cannot sweep over '{override}': {{reason}}", HydraException):
         values = values_of(override)
-    except HydraException as error:
-        raise UserError(f"cannot sweep over '{override}': {error}") from error
     if sweeps and not values:
         raise UserError(f"'{override}' is an empty sweep: give at least one value")
     for value in values:

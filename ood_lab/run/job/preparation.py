@@ -225,34 +225,30 @@ def check_places(ws: Workspace) -> None:
     Raises:
         UserError: a file or folder does not exist, or no weights are named.
     """
-    for place in _places(ws):
-        if not (Path(place).expanduser().exists() or _SHARDS.fullmatch(place)):
+    for source in _sources(ws):
+        # A source may also name the root that its paths are relative to.
+        place = source.get("path") if isinstance(source, Mapping) else source
+        if not isinstance(place, str) or _SHARDS.fullmatch(place):
+            continue
+        if not Path(place).expanduser().exists():
             raise missing_path(place)
     if not ws.trains and "backbone" in ws.uses:
         checkpoints.check_weights(ws.cfg)
 
 
-def _places(ws: Workspace) -> Iterator[str]:
+def _sources(ws: Workspace) -> list[Any]:
+    """The images to predict, and the sources of the data; not those that this job does not read."""
     task = ws.settings["task"]
-    if "images" in task:
-        images = task["images"]
-        for source in images if isinstance(images, list) else [images]:
-            # A pattern is matched where the images are read.
-            yield from (path for path in _paths(source) if not glob.has_magic(path))
+    images = task.get("images")
+    # A pattern is matched where the images are read.
+    places = images if isinstance(images, list) else [images]
+    sources = [place for place in places if not glob.has_magic(str(place))]
     # Saved detectors need no data.
     passes = {"data", "extractor"} <= ws.uses and not task.get("detector_file")
     data = ws.settings["data"] if ws.trains or passes else {}
-    yield from _paths(data.get("outliers"))
+    sources.append(data.get("outliers"))
     if "id" in data:  # not data whose sources lie under a root of their own
-        for group in _SOURCES:
-            if group != "csid" or data.get("full_spectrum"):
-                for source in (data.get(group) or {}).values():
-                    yield from _paths(source)
-        yield from _paths(data.get("hierarchy"))
-
-
-def _paths(source: Any) -> Iterator[str]:
-    """The paths that a source names; it may also name the root that its paths are relative to."""
-    path = source.get("path") if isinstance(source, Mapping) else source
-    if isinstance(path, str):
-        yield path
+        groups = [group for group in _SOURCES if group != "csid" or data.get("full_spectrum")]
+        sources += [source for group in groups for source in (data.get(group) or {}).values()]
+        sources.append(data.get("hierarchy"))
+    return sources

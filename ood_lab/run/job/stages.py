@@ -21,6 +21,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.hints import check_known
 from ood_lab.run.building.checkpoints import best_runs
 from ood_lab.run.commandline.composition import jobs_of, leaves
 from ood_lab.run.commandline.line_checks import advice, check_line, read_arguments, takes
@@ -97,8 +98,7 @@ def stages_of(script: str, overrides: Sequence[str]) -> list[StageLine]:
     users = [override for override in overrides if override not in of_study]
     cfg = check_line(script, of_study, sweep=False)
     skip, stages = cfg.get("skip") or [], dict[str, StageLine]()
-    if unknown := [name for name in skip if name not in cfg.stages]:
-        raise UserError(f"skip={unknown[0]} is not a stage: choose among {', '.join(cfg.stages)}")
+    check_known(skip, cfg.stages, "skip={name} is not a stage")
     for name in (name for name in map(str, cfg.stages) if name not in skip):
         stage = StageLine(cfg, name)
         with reported_as(f"stage {name} (or skip=[{name}]): {{reason}}", UserError):

@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, write_text
+from ood_lab.common.hints import check_known
 from ood_lab.common.stage_times import Stages
 from ood_lab.run.building import checkpoints, nodes, synthetic_datasets
 from ood_lab.run.commandline.composition import plain, running_overrides, trains
@@ -703,10 +704,7 @@ def uses_of(task: Mapping[str, Any]) -> frozenset[str]:
         return frozenset(GROUPS)
     more = [members for key, members in task.get("uses_with", {}).items() if task[key]]
     names = [*task["uses"], *(name for members in more for name in members)]
-    if wrong := [name for name in names if name not in GROUPS]:
-        raise UserError(
-            f"{task['_target_']}: uses names '{wrong[0]}'. Choose among {', '.join(GROUPS)}"
-        )
+    check_known(names, GROUPS, f"{task['_target_']}: the workspace has no '{{name}}'")
     return frozenset(names)
 
 

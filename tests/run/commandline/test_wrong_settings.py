@@ -35,7 +35,7 @@ WITHOUT_TORCH = {
     "no images": (["task=predict", "task.images=no"], "'no' does not exist"),
     "settings for a choice": (
         ["detector={knn:{k:20},msp:{}}"],
-        "detector={'knn': {'k': 20}, 'msp': {}} is unknown. Valid: ash, ",
+        "detector={'knn': {'k': 20}, 'msp': {}} is unknown. Valid: adascale_a, ",
     ),
     "a choice in capitals": (["detector=KNN"], "detector=KNN is unknown. Did you mean knn"),
     "a long list": (["detector=zzz"], "temp_scaling, vim, vra."),

@@ -57,15 +57,19 @@ def check_unique(file: Path, what: str, values: Sequence[Any], ids: Sequence[Any
     raise UserError(f"'{file}' has the {what} {values[row]!r} twice{of}")
 
 
-def check_names(file: Path, names: Sequence[str], ids: Sequence[int]) -> None:
-    """Rejects names of categories that no question can use, or that are ambiguous.
+def check_categories(file: Path, categories: Sequence[Category]) -> dict[int, str]:
+    """Names of the categories by id, in their order.
 
     Names that differ only in case, blanks, hyphens and underscores count as the same.
 
     Raises:
-        UserError: an empty name, one with a line break or another control character, or two that
-            are the same, with their ids.
+        UserError: an id that is used twice; an empty name, one with a line break or another
+            control character, or two that are the same, with their ids.
     """
+    ids = [category.id for category in categories]
+    names = [category.name for category in categories]
+    check_unique(file, "category id", ids, ids)
+    check_unique(file, "category name", names, ids)
     first_rows: dict[str, int] = {}
     for row, name in enumerate(names):
         if not name.strip():
@@ -82,6 +86,7 @@ def check_names(file: Path, names: Sequence[str], ids: Sequence[int]) -> None:
                 f"'{file}': the categories with ids {ids[first]} and {ids[row]} have the names "
                 f"{names[first]!r} and {name!r}, which no question can tell apart: merge them"
             )
+    return dict(zip(ids, names, strict=True))
 
 
 def check_boxes(file: Path, ids: Sequence[Any], boxes: Floats, sizes: Ints) -> None:
@@ -289,21 +294,6 @@ class CocoAnnotations:
 def _known_levels(table: pd.DataFrame) -> list[str]:
     """Levels of shift that every row has."""
     return [name for name in LEVELS if name in table and len(table) and table[name].notna().all()]
-
-
-def check_categories(file: Path, categories: Sequence[Category]) -> dict[int, str]:
-    """Names of the categories by id, in their order.
-
-    Raises:
-        UserError: an id or name that is used twice; see
-            :func:`ood_lab.lvlm.annotations.coco.check_names`.
-    """
-    ids = [category.id for category in categories]
-    names = [category.name for category in categories]
-    check_unique(file, "category id", ids, ids)
-    check_unique(file, "category name", names, ids)
-    check_names(file, names, ids)
-    return dict(zip(ids, names, strict=True))
 
 
 def instances_table(

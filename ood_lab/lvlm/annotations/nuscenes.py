@@ -266,7 +266,13 @@ class NuScenesAnnotations:
                 centres, sizes, rotations = (
                     np.array(boxes_of_frame[key].tolist()) for key in _PLACEMENT
                 )
-                seen = visible_boxes(centres, sizes, rotations, _camera(frame))
+                camera = Camera(
+                    (frame["car_translation"], frame["car_rotation"]),
+                    (frame["translation"], frame["rotation"]),
+                    np.array(frame["camera_intrinsic"], np.float64),
+                    (frame["width"], frame["height"]),
+                )
+                seen = visible_boxes(centres, sizes, rotations, camera)
                 part = pd.DataFrame(seen, columns=list(BOX))
                 parts.append(
                     part.assign(image=frame["token"], label=boxes_of_frame["label"].to_numpy())
@@ -297,12 +303,3 @@ class NuScenesAnnotations:
             )
         labels = boxes["instance_token"].map(needed.map(label_of))
         return boxes.assign(label=labels).dropna(subset="label")
-
-
-def _camera(frame: Mapping[Any, Any]) -> Camera:
-    return Camera(
-        (frame["car_translation"], frame["car_rotation"]),
-        (frame["translation"], frame["rotation"]),
-        np.array(frame["camera_intrinsic"], np.float64),
-        (frame["width"], frame["height"]),
-    )

@@ -115,7 +115,6 @@ class AnswerStore:
             file itself.
 
     Attributes:
-        answers: those without error in the file itself, by key.
         added: how many answers have come since it was opened.
         full: why no further answer can be written; None = it can.
     """
@@ -124,14 +123,13 @@ class AnswerStore:
         self, path: Path, others: Callable[[], Iterable[Path]] = tuple, shared: str = ""
     ) -> None:
         self.path = path
-        self.answers: dict[str, Answer] = {}
         self.added = 0
         self.full: UserError | None = None
         self._others = others
         self._lock = path.with_name(f".{shared or path.name}.lock")
         self._reserve = path.with_name(f".{path.name}.reserve")
         self._sizes: dict[Path, int] = {}
-        #: The same and those of the other files, by messages and :func:`model_of` of the model.
+        #: Answers without error, by messages and :func:`model_of` of the model, then by key.
         self._by_model: dict[tuple[str, str], dict[str, Answer]] = {}
         self.read()
 
@@ -143,10 +141,7 @@ class AnswerStore:
                 continue
             self._sizes[file] = size
             for answer in read_answers(file):
-                if file == self.path:
-                    self._keep(answer)
-                else:
-                    self._index(answer)
+                self._keep(answer)
 
     def find(
         self, messages_hash: str, made_with: Mapping[str, Any], server: str | None = None
@@ -157,11 +152,10 @@ class AnswerStore:
         matters where ``made_with`` has one; else an answer of ``server`` itself comes first. A
         reply that ended by itself under a smaller limit is what a larger one gives, too.
         """
-        results = self.answers.get(answer_key(messages_hash, made_with))
-        if results is not None:
-            return results
-        same = self._by_model.get((messages_hash, model_of(made_with)), {}).values()
-        fit = [item for item in same if _serves(item, made_with)]
+        same = self._by_model.get((messages_hash, model_of(made_with)), {})
+        if exact := same.get(answer_key(messages_hash, made_with)):
+            return exact
+        fit = [item for item in same.values() if _serves(item, made_with)]
         at_home = [item for item in fit if server is None or server_of(item) == server]
         return next(iter(at_home or fit), None)
 
@@ -234,11 +228,6 @@ class AnswerStore:
         )
 
     def _keep(self, answer: Answer) -> None:
-        if answer.error is None:
-            self.answers[answer.key] = answer
-            self._index(answer)
-
-    def _index(self, answer: Answer) -> None:
         if answer.error is None:
             place = answer.messages_hash, model_of(answer.made_with)
             self._by_model.setdefault(place, {})[answer.key] = answer

@@ -100,11 +100,15 @@ def answers_to(
     """
     wanted = _wanted(questions, folder, model)
     with store.taken():
-        results = _found(wanted, model, store)
-        todo: dict[str, Request] = {}
+        unique: dict[str, Request] = {}
         for item in wanted:
-            if item.key not in results:
-                todo.setdefault(item.key, item)
+            unique.setdefault(item.key, item)
+        results = {
+            key: answer
+            for key, item in unique.items()
+            if (answer := store.find(item.messages_hash, item.made_with, model.server))
+        }
+        todo = {key: item for key, item in unique.items() if key not in results}
         failed: dict[str, Answer] = {}
         if todo and len(todo) < len(wanted):
             log.info("%d of %d questions are to be asked", len(todo), len(wanted))
@@ -174,16 +178,6 @@ def _bytes(request: Request) -> int:
 def _form(question: Question) -> tuple[str, int]:
     """The form of the reply, and the number of the sample."""
     return question.reply, question.meta.get(SAMPLE, 1)
-
-
-def _found(wanted: Requests, model: ChatModel, store: AnswerStore) -> dict[str, Answer]:
-    """What the store knows, by the key that is wanted."""
-    answers = {}
-    for item in {item.key: item for item in wanted}.values():
-        answer = store.find(item.messages_hash, item.made_with, model.server)
-        if answer is not None:
-            answers[item.key] = answer
-    return answers
 
 
 def _content_hash(image: Path) -> str:

@@ -151,23 +151,24 @@ class OpenAIChat(OpenAIServer, ChatModel):
     @property
     def made_with(self) -> Mapping[str, Any]:
         """Model and what is sent with every request; not the key."""
-        return self._made_with(self.max_tokens)
-
-    def made_for(self, question: Question) -> Mapping[str, Any]:
-        """The same for a question, with the longest reply that it gets."""
-        longest = longest_reply(self.max_tokens, question)
-        return self._made_with(longest, question.meta.get(SAMPLE, 1))
-
-    def _made_with(self, longest: int | str | None, sample: int = 1) -> dict[str, Any]:
         made_with = {
             "backend": "openai",
             "model": self.model,
             "revision": None,
-            "gen_kwargs": self._fields(longest, sample),
+            "gen_kwargs": self._fields(self.max_tokens),
             "max_pixels": self.max_pixels,
         }
-        made_with |= {"server": self.server} if self.by_server else {}
+        return made_with | ({"server": self.server} if self.by_server else {})
+
+    def made_for(self, question: Question) -> Mapping[str, Any]:
+        """The same for a question, with the longest reply that it gets."""
+        made_with = {**self.made_with, "gen_kwargs": self._fields_for(question)}
+        sample = question.meta.get(SAMPLE, 1)
         return made_with | ({SAMPLE: sample} if sample > 1 else {})
+
+    def _fields_for(self, question: Question) -> dict[str, Any]:
+        longest = longest_reply(self.max_tokens, question)
+        return self._fields(longest, question.meta.get(SAMPLE, 1))
 
     def _fields(self, longest: int | str | None, sample: int = 1) -> dict[str, Any]:
         """Fields of a request without model and messages."""
@@ -224,7 +225,7 @@ class OpenAIChat(OpenAIServer, ChatModel):
             log.info("%s", bill(used, self.cost_of(used)))
 
     def _estimate(self, requests: Requests) -> str:
-        fields = (self._fields(longest_reply(self.max_tokens, r.question)) for r in requests)
+        fields = (self._fields_for(request.question) for request in requests)
         return estimate(requests, fields, self.image_tokens, self.price)
 
     def _check_batches(self, requests: Requests) -> None:
@@ -274,12 +275,8 @@ class OpenAIChat(OpenAIServer, ChatModel):
                 yield reply
 
     def _body(self, request: Request) -> dict[str, Any]:
-        question = request.question
-        fields = self._fields(
-            longest_reply(self.max_tokens, question), question.meta.get(SAMPLE, 1)
-        )
-        body = {"model": self.model, **fields}
-        if self.logprobs and question.reply in ONE_WORD:
+        body = {"model": self.model, **self._fields_for(request.question)}
+        if self.logprobs and request.question.reply in ONE_WORD:
             body |= {"logprobs": True, "top_logprobs": self.logprobs}
         return body | {"messages": [sendable(m, self.max_pixels) for m in request.messages]}
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from ood_lab.common.arguments import Count
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import grouped
 from ood_lab.lvlm.chat.base import (
     Batch,
     ChatModel,
@@ -163,10 +164,7 @@ class TransformersChat(ChatModel):
     def __post_init__(self) -> None:
         self._features: OrderedDict[str, ImagePart] = OrderedDict()
         self._trusted: dict[BatchKind, bool] = {}
-        self._check_devices()
-
-    def _check_devices(self) -> None:
-        _ = self._device
+        _ = self._device  # raises where there is none
         if self.devices == 1:
             return
         if self.device_map or ":" in self.device:
@@ -194,22 +192,20 @@ class TransformersChat(ChatModel):
     @property
     def made_with(self) -> Mapping[str, Any]:
         """Content of the folder and everything that changes a reply."""
-        return self._made_with(self.max_new_tokens)
-
-    def made_for(self, question: Question) -> Mapping[str, Any]:
-        """The same with the longest reply to this question."""
-        return self._made_with(longest_reply(self.max_new_tokens, question))
-
-    def _made_with(self, longest: int | str) -> Mapping[str, Any]:
         return {
             "backend": "transformers",
             "model": self.folder.name,
             "revision": self.folder.revision,
             "max_pixels": self.max_pixels,
-            "gen_kwargs": {"max_new_tokens": longest, "do_sample": False},
+            "gen_kwargs": {"max_new_tokens": self.max_new_tokens, "do_sample": False},
             "answer": self.answer,
             "dtype": self._dtype,
         }
+
+    def made_for(self, question: Question) -> Mapping[str, Any]:
+        """The same with the longest reply to this question."""
+        longest = longest_reply(self.max_new_tokens, question)
+        return {**self.made_with, "gen_kwargs": {"max_new_tokens": longest, "do_sample": False}}
 
     @property
     def knows(self) -> str | None:
@@ -246,16 +242,17 @@ class TransformersChat(ChatModel):
         # What has no image or several goes apart: processors want as many for each text.
         ordered = sorted(requests, key=lambda r: (len(images[r.key]), images[r.key]))
         shared = len(set(images.values())) < len(images)
-        groups: dict[tuple[int, int], list[Request]] = {}
-        for request in ordered:
-            longest = longest_reply(self.max_new_tokens, request.question)
-            tokens = 1 if self._is_quick(request) else longest
-            groups.setdefault((tokens, len(images[request.key])), []).append(request)
+        groups = grouped(((self._tokens(r), len(images[r.key])), r) for r in ordered)
         return [
             Batch(groups[key][start : start + self.batch_size], key[0], shared)
             for key in sorted(groups)
             for start in range(0, len(groups[key]), self.batch_size)
         ]
+
+    def _tokens(self, request: Request) -> int:
+        """The longest reply to a request."""
+        longest = longest_reply(self.max_new_tokens, request.question)
+        return 1 if self._is_quick(request) else longest
 
     def _is_quick(self, request: Request) -> bool:
         question = request.question  # of a division, no answer is known to be right

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +20,7 @@ from PIL import Image, ImageOps
 from ood_lab.clip import ClipModel
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_texts, write_csv, write_table
+from ood_lab.common.grouping import grouped
 from ood_lab.common.random_streams import text_stream
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.captions.caption_scoring import PAIR
@@ -150,16 +150,17 @@ class WithPhotographs:
             replace(item, meta={**item.meta, **_about(item.composition, SYNTHETIC)})
             for item in planned
         ]
-        most = Counter((o.composition.criterion, o.composition.pair) for o in planned)
-        first = {(o.composition.criterion, o.composition.pair): o.composition for o in planned}
+        of_pairs = grouped(
+            ((o.composition.criterion, o.composition.pair), o.composition) for o in planned
+        )
         for name, results in self.origins.items():
-            for (criterion, pair), composition in first.items():
+            for (criterion, pair), made in of_pairs.items():
                 photographs = results[pair.key]
                 one, other = sorted(pair.key)
                 rng = text_stream(seed, "origin", name, criterion, one, other)
-                sample = rng.permutation(len(photographs))[: most[criterion, pair]]
+                sample = rng.permutation(len(photographs))[: len(made)]
                 orders += [
-                    _order(composition, number, name, photographs[int(place)])
+                    _order(made[-1], number, name, photographs[int(place)])
                     for number, place in enumerate(sample)
                 ]
         return orders
@@ -208,12 +209,9 @@ def paired(pictures: Sequence[AnnotatedPicture]) -> list[AnnotatedPicture]:
         UserError: no pair is left in all origins.
     """
     origins = {str(item.meta["split"]) for item in pictures}
-    pairs: dict[str, dict[str, list[AnnotatedPicture]]] = {}
-    for item in pictures:
-        of_pair = pairs.setdefault(str(item.meta[PAIR]), {})
-        of_pair.setdefault(str(item.meta["split"]), []).append(item)
     kept: dict[str, tuple[str, ...]] = {}
-    for results in pairs.values():
+    for of_pair in grouped((item.meta[PAIR], item) for item in pictures).values():
+        results = grouped((str(item.meta["split"]), item) for item in of_pair)
         if set(results) != origins:
             continue
         chosen = [p for part in results.values() for p in part[: min(map(len, results.values()))]]

@@ -79,7 +79,8 @@ def asked_by(question: str) -> Asked:
     options = dict(_LINE_OPTION.findall(question))
     if len(options) < 2:
         options = dict(_OPTION.findall(question))
-    options = options if list(options) == [*ascii_uppercase][: len(options)] and options else {}
+    if list(options) != [*ascii_uppercase][: len(options)]:
+        options = {}
     if results := _MORE.search(question):
         names = [name for name in results.groups() if name]
         return Asked(None, False, (_pattern(names[0]), _pattern(names[1])), options)

@@ -44,8 +44,8 @@ def explicit_answers(reply: str) -> Iterator[str]:
 
     A box, a tag, JSON, a final answer, an answer.
     """
-    inner = (_LATEX.sub(r"\1", box) for box in reversed(_BOXED.findall(reply)))
-    yield from (_LATEX.sub(r"\1", box) for box in inner)
+    for box in reversed(_BOXED.findall(reply)):
+        yield _LATEX.sub(r"\1", _LATEX.sub(r"\1", box))
     yield from (results[2] for results in reversed([*_TAG.finditer(reply)]))
     yield from _in_json(reply)
     for mark in (_FINAL, _ANSWER, _LINE):

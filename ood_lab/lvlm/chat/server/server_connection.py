@@ -260,7 +260,7 @@ class OpenAIServer:
         node = self.node
         if name == "max_tokens":
             return f"set {node}.max_tokens=null {node}.max_completion_tokens=4096"
-        name = name.removeprefix("top_") if name == "top_logprobs" else name
+        name = "logprobs" if name == "top_logprobs" else name
         if name in ("temperature", "seed", "max_completion_tokens", "logprobs"):
             return f"set {node}.{name}=null, so that it is not sent"
         return f"correct {node}.{name}" if name == "model" else f"remove it from {node}.extra_body"

@@ -53,10 +53,9 @@ def features_of(model: Any, inputs: Mapping[str, Tensor], images: int) -> list[I
     pooled = fields.get(_POOLED)
     tokens = [len(item) for item in pooled] if isinstance(pooled, (list, tuple)) else None
     divided = {name: _divided(name, value, images, tokens) for name, value in fields.items()}
-    read = _POOLED if _POOLED in fields else "last_hidden_state"
-    if divided.get(read) is None:
-        return None
     kept = {name: parts for name, parts in divided.items() if parts is not None}
+    if (_POOLED if _POOLED in fields else "last_hidden_state") not in kept:
+        return None
     return [
         ImagePart(type(output), {name: parts[i] for name, parts in kept.items()})
         for i in range(images)

@@ -16,8 +16,6 @@ from string import ascii_uppercase
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Interval
-from pydantic import ConfigDict
-from typing_extensions import TypedDict
 
 from ood_lab.common.arguments import Count, Remedy
 from ood_lab.common.errors import Stopped, UserError
@@ -54,16 +52,8 @@ _THOUGHTS = ("thinking", "text", "reasoning", "summary", "refusal")
 _CHARACTERS, _FRAME = 4, 32
 
 
-class Price(TypedDict):
-    """Of a million tokens."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
-
-    input: Annotated[float, Ge(0.0)]
-    output: Annotated[float, Ge(0.0)]
-
-
-#: What to give as a price.
+#: Of a million tokens, by ``input`` and ``output``; and what to give for it.
+Price = Mapping[str, Annotated[float, Ge(0.0)]]
 PRICE = "both prices of a million tokens, as {input: 2.5, output: 10}"
 
 
@@ -137,7 +127,7 @@ class OpenAIChat(OpenAIServer, ChatModel):
                 f"lvlm.max_tokens={self.max_tokens} and lvlm.max_completion_tokens="
                 f"{self.max_completion_tokens} exclude each other: set one of them to null"
             )
-        if self.price is not None and set(self.price) != set(Price.__annotations__):
+        if self.price is not None and set(self.price) != {"input", "output"}:
             raise UserError(f"lvlm.price={dict(self.price)}: give {PRICE}")
         super().__post_init__()
         self._beside: Path | None = None
@@ -357,8 +347,11 @@ def _text_of(content: Any) -> str | None:
     if isinstance(content, str):
         return content
     if isinstance(content, list) and content:
-        parts = [part for part in content if not _is_thought(part)]
-        texts = [part.get("text") if isinstance(part, Mapping) else None for part in parts]
+        texts = [
+            part.get("text") if isinstance(part, Mapping) else None
+            for part in content
+            if not _is_thought(part)
+        ]
         if all(isinstance(text, str) for text in texts):
             return "".join(map(str, texts))
     return None

@@ -25,9 +25,7 @@ _AFTER_NO = re.compile(
 #: What comes before a last word that is an answer, where no punctuation does.
 _BEFORE_LAST = re.compile(
     "so|say|mean|meant|is|be|then|therefore|hence|thus|answer|definitely|definite|it's|that's|a"
-    "|clear|with|as"
-    "|but|clearly|simply|believe|think|likely|probably|respond|reply"
-    "|que|leider|denke"
+    "|clear|with|as|but|clearly|simply|believe|think|likely|probably|respond|reply|que|leider|denke"
 )
 #: How a text takes back its first word: at once, or at the beginning of a clause.
 _CORRECTION = re.compile(

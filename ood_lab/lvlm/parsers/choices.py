@@ -21,9 +21,7 @@ _THE = r"(?:(?:an?|the|be|it's|it is|option|choice|letter)\s+){0,4}"
 #: A capital by itself that is a letter, not an article or a pronoun.
 _NO_ARTICLE = (
     r"(?=\s*(?:$|[^\w\s'])|[ \t]*\n|\s+(?:is|because|since|as|seems|matches|fits|must|would|should"
-    r"|or|and"
-    r"|but"
-    r"|yes|no|right|wrong|correct|incorrect|true|false)\b|[^\x00-\x7f])"
+    r"|or|and|but|yes|no|right|wrong|correct|incorrect|true|false)\b|[^\x00-\x7f])"
 )
 _LIST = (
     rf"{_THE}{_MENTION}(?:(?:\s*,\s*{_THE}{_MENTION})*\s*,?\s*(?:and|or|nor)\s+{_THE}{_MENTION})?"
@@ -40,23 +38,17 @@ _REJECTED = re.compile(
 )
 _RIGHT = (
     "correct|right|yes|true|best|better|valid|accurate|most likely|more likely|answer|remains|left"
-    "|this one"
-    "|对|正确|正解"
+    "|this one|对|正确|正解"
 )
 _WRONG = (
     "incorrect|wrong|no|false|rejected|discarded|dismissed|excluded|eliminated|out|ruled out"
-    "|impossible|invalid|inaccurate"
-    "|less likely|错|错误|都?不对"
+    "|impossible|invalid|inaccurate|less likely|错|错误|都?不对"
 )
 _VERDICT = re.compile(
     rf"((?:(?:{_MENTION}\s*[,、]\s*)*{_MENTION}\s*,?\s*(?:[&、和]|and"
-    rf"|or)\s*)?{_MENTION})\s*\)?\s*(?:(?:option"
-    rf"|choice|answer"
-    rf"|one)\s*)?"
+    rf"|or)\s*)?{_MENTION})\s*\)?\s*(?:(?:option|choice|answer|one)\s*)?"
     rf"(?:\b(?:is|are|was|seems?|looks?|(?:can|must|should|may|would|could) be)\s+(?:(?:the|a|also"
-    rf"|the only"
-    rf"|\w+ly)\s+)*(?:({_RIGHT})"
-    rf"|({_WRONG}))\b"
+    rf"|the only|\w+ly)\s+)*(?:({_RIGHT})|({_WRONG}))\b"
     rf"|[\s:=,()|—–-]*(?:({_RIGHT})|({_WRONG}))\s*\)?\s*(?=[,.;|\n]|$|{_MENTION}))",
     re.IGNORECASE,
 )

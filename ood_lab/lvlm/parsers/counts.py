@@ -59,8 +59,7 @@ _BOUND = (
     r"|few) as|upwards of|(?:more|less|fewer"
     r"|greater|other) than|over|under|above|below|up to"
     r"|not more than|no (?:more|fewer|less) than|(?:maximum|minimum) of|(?:mindestens|höchstens"
-    r"|mehr als"
-    r"|au moins|au plus|plus de|al menos|más de|pelo menos|mais de))\b|(?<![-=])[<>≥≤]=?"
+    r"|mehr als|au moins|au plus|plus de|al menos|más de|pelo menos|mais de))\b|(?<![-=])[<>≥≤]=?"
     r"|至少|最多|至多|大于|小于|超过|超過|不到|多于|少于|不超过|不止|少なくとも)"
 )
 _DECLINED = (
@@ -107,8 +106,7 @@ _NO_COUNT = (
     r"|\b(?:confidence|probability|score|certainty)\W*(?:(?:of|is)\W*)?\d*\.?\d+"
     r"|\d+(?:st|nd|rd|th)\b|#\d+"
     r"|不是\s*N|(?:\bnot|\bcannot|n't)\s+(?:(?:see|find|spot)\s+)?(?!one\b)N(?:\s+[a-z-]+)?"
-    r"|\b(?:this|that"
-    r"|each|which|any|some|every)\s+one\b"
+    r"|\b(?:this|that|each|which|any|some|every)\s+one\b"
     r"|\b(?:says|reads|with|labell?ed|numbered|marked)\s+(?:an?\s+)?\d+\b(?=\s+(?:on|but)\b|\W*$)"
 )
 #: Where a total or final number stands; the last of a kind counts.
@@ -136,8 +134,7 @@ _BARE = re.compile(
     r"\s*(?:$|[^\w\s'-]|-\s|(?:in|on|at|to|from|near|beside|by|next|behind|under|over|above|below"
     r"|with"
     r"|and|or|but|so|is|are|was|were|of|more|total|altogether|overall|here|there|visible|present"
-    r"|shown"
-    r"|that|which|who|i|as|for|only|ones?|\w+ing|\w+ed|\w+ly)\b)"
+    r"|shown|that|which|who|i|as|for|only|ones?|\w+ing|\w+ed|\w+ly)\b)"
 )
 _EXISTS = re.compile(
     r"\b(?:hay|il y a|es gibt|há|existem|on voit|je vois|veo|vejo|ich sehe|se ven)\b"

@@ -18,8 +18,7 @@ _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _LATEX = re.compile(r"\\\w+\s*\{([^{}]*)\}")
 _IS = (
     r"(?:\s+to\s+[^.:\n]{0,80}?)?[\s*_\"]*(?:(?:is|'s|was|(?:would|will|should|must)\s+be|remains"
-    r"|es|"
-    r"est|ist|lautet|é)\b|是|为|は|=|:|：|->|→|–|\n|\|)[\s:：*_\"#|-]*"
+    r"|es|est|ist|lautet|é)\b|是|为|は|=|:|：|->|→|–|\n|\|)[\s:：*_\"#|-]*"
     r"(?:(?:therefore|thus|then|clearly|simply|definitely|definite|probably|likely|(?-i:an?)"
     r"|option|choice)\s+)*"
 )
@@ -78,8 +77,7 @@ _TAKEN_BACK = re.compile(
     r"|or rather|my mistake|i was wrong|let me (?:re)?(?:look|check|count|consider|correct)\w*"
     r"|(?:up)?on (?:closer|further|second) \w+|(?:when )?looking (?:again|closer|more closely)"
     r"|(?<=,\s)no(?=\s*,)|(?<=,)no(?=\s*,)|(?:(?<=\.\.\.\s)|(?<=[—–])|(?<=[.—–-]\s))no(?=[,.])"
-    r"|(?<=\?\s)no(?=[,.;:])|等等"
-    r"|等一下|不对|更正|但?其实|其實|实际上|實際上|いや|訂正)(?:\b|(?<=[^\x00-\x7f]))",
+    r"|(?<=\?\s)no(?=[,.;:])|等等|等一下|不对|更正|但?其实|其實|实际上|實際上|いや|訂正)(?:\b|(?<=[^\x00-\x7f]))",
     re.IGNORECASE,
 )
 #: So many are looked at: a model that repeats itself takes back a thousand times.
@@ -90,8 +88,7 @@ _IMPRESSION = re.compile(
     r"|\b(?:at first(?: glance| sight)?|first|initially|originally)\b[^.;!?\n]{0,200}?"
     r"|\bi (?:first |initially )?(?:thought|believed|assumed|saw|counted)\b[^.;!?\n]{0,200}?"
     r"|(?:it|that|there)(?: first)? (?:looks?|seems?|appears?|looked|seemed|appeared|might be"
-    r"|may be|could be)"
-    r"\b[^.,;!?\n]*?)(?:[,;.]?\s*\b(?:but|yet|however)\b|;)|(?:开始|起初|一开始"
+    r"|may be|could be)\b[^.,;!?\n]*?)(?:[,;.]?\s*\b(?:but|yet|however)\b|;)|(?:开始|起初|一开始"
     r"|原本?|本来|我)以?为[^,，。;；]*[,，。;；]",
     re.IGNORECASE,
 )
@@ -107,11 +104,7 @@ def settled(text: str, says: Callable[[str], _Said | None]) -> _Said | None:
         text: of the reply.
         says: what a text says; None = nothing.
     """
-    return next((reply for part in _endings(text) if (reply := says(part)) is not None), None)
-
-
-def _endings(text: str) -> Iterator[str]:
-    for results in reversed([*_TAKEN_BACK.finditer(text)][-_MOST:]):
-        yield text[results.end() :]
-    yield _IMPRESSION.sub(" ", text)
-    yield text
+    last_first = reversed([*_TAKEN_BACK.finditer(text)][-_MOST:])
+    endings = [text[results.end() :] for results in last_first]
+    parts = [*endings, _IMPRESSION.sub(" ", text), text]
+    return next((reply for part in parts if (reply := says(part)) is not None), None)

@@ -18,8 +18,7 @@ _NO_CLAIM = re.compile(
     r"\b(?:whether|if|(?<!no )(?<!without )(?<!without a )doubt\w*|hardly|barely|scarcely|unlikely"
     r"|chance"
     r"|possibility|exclud\w*|not (?:false|wrong|incorrect|untrue)|rul\w+ (?:\w+ )?out|may|might"
-    r"|maybe|perhaps|possibly|possible|usually|typically|often|evidence"
-    r"|(?:would|should)(?:n't)?"
+    r"|maybe|perhaps|possibly|possible|usually|typically|often|evidence|(?:would|should)(?:n't)?"
     r"|could be|unclear|unsure|uncertain|asks?|asked|asking|says|reads|(?<!no )question"
     r"|look(?:s|ing)? (?:like(?! there)|for)"
     r"|(?:not|n't) (?:sure|certain|clear|know)|hard to|difficult to|way to|instead of|rather than"
@@ -49,12 +48,10 @@ _NOT = re.compile(
 #: What denies all that follows: no evidence of, nothing that could be; it is false that.
 _NO_TRACE = re.compile(
     r"(?:\b(?:no|zero)|n't any|\bnot any) (?:\w+ )?(?:evidence|signs?|indications?|traces?|hints?"
-    r"|proof|sight)"
-    r" (?:(?:of|for|that there (?:is|are)|that(?= an?\b| any\b))\s+(?:any\s+|an?\s+)?)"
+    r"|proof|sight) (?:(?:of|for|that there (?:is|are)|that(?= an?\b| any\b))\s+(?:any\s+|an?\s+)?)"
     r"|\bno (?:evidence|indication|proof) (?:there (?:is|are) )?(?:any|an?)\s+"
     r"|\bnothing\b[^.;!?]*?\b(?:(?:could|might|may) be|looks? like|resembl\w+|is|like"
-    r"|similar to)\s+(?:an?"
-    r"|any)\s+"
+    r"|similar to)\s+(?:an?|any)\s+"
 )
 _IS_FALSE = r"(?:false|untrue|incorrect|wrong|mistaken|not (?:true|correct|right|the case))\b"
 _FALSE_THAT = re.compile(
@@ -78,8 +75,7 @@ _SEEN = re.compile(
     r"|(?:is|are) there|contain(?:s|ing)?|show(?:s|ing|n)?|depict(?:s|ing)?|features?|"
     r"includ(?:es?|ing)|displays?|has|have|holds?|sees?"
     r"|spot|notice|find|found|observe|identify|detect|(?:image|picture|photo"
-    r"|photograph)(?: is)? of|with"
-    r"|stands?|sits?|lies|hangs?|(?:it|that|this|here)(?:'s| is)"
+    r"|photograph)(?: is)? of|with|stands?|sits?|lies|hangs?|(?:it|that|this|here)(?:'s| is)"
     r"|(?:is|are)\s+(?:(?:indeed|clearly)\s+)?(?:an?|some|two|several))\b"
 )
 _COUNT = r"(?:an?|one|two|three|four|five|several|some|many|multiple|the|this|that|\d+)"
@@ -106,8 +102,7 @@ _FOLLOWS = re.compile(
     r"|here|there|somewhere|anywhere|either|too|also|as|not|isn't|aren't|can't|doesn't|stands?"
     r"|sits?"
     r"|lies|appears?|instead|alone|inside|outside|among|between|against|along|around|for|i|\w+ing"
-    r"|\w+ed"
-    r"|\w+ly|than|whatsoever)\b)"
+    r"|\w+ed|\w+ly|than|whatsoever)\b)"
 )
 _IT = r"(?:it|there|this|one|s?he|they|the image|the picture|i) (?:is|are|does|do|has|see)"
 _IN_IMAGE = r"(?: in (?:the|this|that) (?:image|picture|photo|photograph|scene)| here| anywhere)?"

@@ -102,9 +102,11 @@ def export(
     if not kept:
         raise UserError(f"no question has yes or no as its answer: {form} has no other kind")
     if len(kept) < len(questions):
-        left_out = len(questions) - len(kept)
-        why = "no image or several, a caption"
-        log.info("%s has no place for %d questions (%s): left out", form, left_out, why)
+        log.info(
+            "%s has no place for %d questions (no image or several, a caption): left out",
+            form,
+            len(questions) - len(kept),
+        )
     if form == "lmms_eval":
         return _lmms_eval(kept, source, folder, name, wholes or {})
     write, ending = (_vlmevalkit, "tsv") if form == "vlmevalkit" else (_pope, "json")

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
+from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known, missing_path, suggestion
 from ood_lab.common.line_files import write_records
@@ -43,8 +44,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 def true_caption(truth: Sequence[str]) -> str:
     """A sentence that names everything that is known to be there, and nothing else."""
-    listed = " and ".join(filter(None, [", ".join(truth[:-1]), *truth[-1:]]))
-    return f"The picture shows {listed or 'nothing'}."
+    return f"The picture shows {listed(truth) if truth else 'nothing'}."
 
 
 #: ``parser`` of captions, which are read in another way.

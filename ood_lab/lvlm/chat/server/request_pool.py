@@ -124,7 +124,10 @@ class RequestPool:
         self._failures = self._failures + 1 if reply.error else 0
         if self._failures >= self._give_up_after:
             self._server.throttle.stop()
-            self.reason = self.reason or _given_up(self._failures, reply)
+            self.reason = self.reason or UserError(
+                f"{self._failures} requests in a row failed, the last with: {reply.error}. Answers "
+                "that came before are kept; repeat the command once the server responds again"
+            )
         self._results.put(reply)
 
     def _stop(self, reason: BaseException) -> int:
@@ -154,10 +157,3 @@ class RequestPool:
             self._server.timeout_s,
         )
         return math.inf
-
-
-def _given_up(failures: int, reply: Reply) -> UserError:
-    return UserError(
-        f"{failures} requests in a row failed, the last with: {reply.error}. Answers "
-        "that came before are kept; repeat the command once the server responds again"
-    )

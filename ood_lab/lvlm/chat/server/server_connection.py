@@ -108,12 +108,17 @@ class OpenAIServer:
             f"{self.node}=openai needs openai: pip install 'ood_lab[lvlm]'", ImportError
         ):
             import openai
+        # One connection for each request under way, none of them closed in between. The limits are
+        # given in the client's own types, of whichever httpx it is built on.
+        limits = type(openai.DEFAULT_CONNECTION_LIMITS)(
+            max_connections=self.concurrency, max_keepalive_connections=self.concurrency
+        )
         return openai.OpenAI(
             api_key=self._key or _NO_KEY,
             base_url=self.base_url,
             timeout=openai.Timeout(self.timeout_s, connect=min(self.timeout_s, _CHECK_S)),
             max_retries=self.retries,
-            http_client=self.http_client or _http_client(self.concurrency),
+            http_client=self.http_client or openai.DefaultHttpxClient(limits=limits),
         )
 
     def check(self) -> None:
@@ -319,14 +324,3 @@ class OpenAIServer:
     @property
     def _key(self) -> str | None:
         return os.environ.get(self.api_key_env)
-
-
-def _http_client(concurrency: int) -> Any:
-    """One connection for each request under way, none of them closed in between."""
-    import openai
-
-    # The limits are given in the client's own types, of whichever httpx it is built on.
-    limits = type(openai.DEFAULT_CONNECTION_LIMITS)
-    return openai.DefaultHttpxClient(
-        limits=limits(max_connections=concurrency, max_keepalive_connections=concurrency)
-    )

@@ -38,14 +38,14 @@ from ood_lab.lvlm.questions.question_files import LONGEST, ONE_WORD, SAMPLE, Que
 
 
 @contextmanager
-def asking_progress(total: int, cost_of: CostOf | None = None) -> Iterator[Callable[[Reply], None]]:
+def asking_progress(total: int, cost_of: CostOf) -> Iterator[Callable[[Reply], None]]:
     """Takes each reply as it comes; reports count, rate, failures, cost and the time that is left.
 
     Where there is no terminal, a line every 10 seconds and at the end.
 
     Args:
         total: replies to come.
-        cost_of: of the usage of a reply; None = the cost is not reported.
+        cost_of: of the usage of a reply.
     """
     console, pace = get_console(), Pace(total, interval=10.0)
     count, failed, cost = 0, 0, 0.0
@@ -63,7 +63,7 @@ def asking_progress(total: int, cost_of: CostOf | None = None) -> Iterator[Calla
             nonlocal count, failed, cost
             count += 1
             failed += reply.error is not None
-            cost += (cost_of(reply.usage) or 0.0) if cost_of else 0.0
+            cost += cost_of(reply.usage) or 0.0
             rate = count / max(pace.elapsed, 1e-6)
             facts = [
                 f"{rate:.3g} a second",
@@ -286,14 +286,14 @@ def recorded_answers(questions: Questions, path: Path, folder: Path) -> list[Ans
     if not answers:
         return list(_replayed(pairs, path))
     texts = {question.question_id: question.text for question in questions}
-    wanted = set(hashes.values())
+    wanted = {*hashes.values(), *texts}
     for answer in answers:
         name, digest = answer.question_id, answer.messages_hash
         by_hash = bool(hashes) and bool(digest)
         if name in texts and (digest != hashes[name] if by_hash else answer.prompt != texts[name]):
             raise _other_question(path, name, texts[name], answer.prompt)
         key = digest if by_hash else name
-        if key not in (wanted if by_hash else texts):
+        if key not in wanted:
             continue
         models |= {model_of(answer.made_with)} if answer.error is None else set()
         if len(models) > 1:

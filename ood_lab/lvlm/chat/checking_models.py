@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ood_lab.common.arguments import Share
 from ood_lab.common.errors import UserError
@@ -16,7 +16,18 @@ from ood_lab.lvlm.chat.recorded_replies import matcher
 
 
 class _Rule(ChatModel):
-    """Replies to each request by itself, by a rule."""
+    """Replies to each request by itself, by a rule.
+
+    Attributes:
+        name: of the rule.
+    """
+
+    name: ClassVar[str]
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """The rule and its settings."""
+        return {"backend": self.name, "model": self.name, **vars(self)}
 
     def ask(self, requests: Requests) -> Iterator[Reply]:
         """One reply for each request."""
@@ -35,11 +46,7 @@ class Constant(_Rule):
     """
 
     text: str = "Yes"
-
-    @property
-    def made_with(self) -> Mapping[str, Any]:
-        """The reply."""
-        return {"backend": "constant", "model": "constant", "text": self.text}
+    name: ClassVar[str] = "constant"
 
     def _reply(self, request: Request) -> Reply:
         return Reply(request.key, self.text, finish_reason="stop")
@@ -56,11 +63,7 @@ class RandomModel(_Rule):
 
     p_yes: Share = 0.5
     seed: int = 0
-
-    @property
-    def made_with(self) -> Mapping[str, Any]:
-        """Chance and seed."""
-        return {"backend": "random", "model": "random", "p_yes": self.p_yes, "seed": self.seed}
+    name: ClassVar[str] = "random"
 
     def _reply(self, request: Request) -> Reply:
         draw = random.Random(f"{self.seed}/{request.key}").random()
@@ -82,14 +85,13 @@ class Oracle(_Rule):
 
     accuracy: Share = 1.0
     seed: int = 0
+    name: ClassVar[str] = "oracle"
 
     @property
     def made_with(self) -> Mapping[str, Any]:
-        """Accuracy and seed."""
-        settings: dict[str, Any] = {"accuracy": self.accuracy, "seed": self.seed}
-        if self.accuracy < 1:  # answers of before, when numbers were always right, are others
-            settings["errs_in"] = "yes, no and numbers"
-        return {"backend": "oracle", "model": "oracle", **settings}
+        """Accuracy and seed; answers of before, when numbers were always right, are others."""
+        errs = {} if self.accuracy == 1 else {"errs_in": "yes, no and numbers"}
+        return {**super().made_with, **errs}
 
     def _reply(self, request: Request) -> Reply:
         answer = request.question.answer

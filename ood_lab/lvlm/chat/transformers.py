@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ood_lab.common.arguments import Count
 from ood_lab.common.compute_device import chosen_device
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.grouping import grouped
 from ood_lab.lvlm.chat.base import (
     Batch,
@@ -65,14 +65,14 @@ def replies_of_processes(chat: TransformersChat, batches: Sequence[Batch]) -> It
     for number in range(chat.devices):
         numbers.put(number)
     pool = ProcessPoolExecutor(chat.devices, context, _begin, (chat, numbers))
+    problem = (
+        "the processes of lvlm.devices ended before they had answered ({reason}): answers that "
+        "came before are kept; repeat the command"
+    )
     try:
-        for answered in as_completed([pool.submit(_replies, batch) for batch in batches]):
-            yield from answered.result()
-    except BrokenExecutor as error:
-        raise UserError(
-            f"the processes of lvlm.devices ended before they had answered ({error}): answers "
-            "that came before are kept; repeat the command"
-        ) from None
+        with reported_as(problem, BrokenExecutor):
+            for answered in as_completed([pool.submit(_replies, batch) for batch in batches]):
+                yield from answered.result()
     finally:
         pool.shutdown(cancel_futures=True)
 

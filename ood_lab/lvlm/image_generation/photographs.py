@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageOps
 
 from ood_lab.clip import ClipModel
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import read_texts, write_csv, write_table
 from ood_lab.common.grouping import grouped
 from ood_lab.common.random_streams import text_stream
@@ -192,11 +192,11 @@ def _about(composition: Composition, origin: str) -> dict[str, str]:
 
 
 def _opened(file: Path) -> Image.Image:
-    try:
-        with Image.open(file) as image:
-            return ImageOps.exif_transpose(image).convert("RGB")
-    except OSError as error:
-        raise UserError(f"the image '{file}' cannot be read: {error}") from error
+    with (
+        reported_as(f"the image '{file}' cannot be read: {{reason}}", OSError),
+        Image.open(file) as image,
+    ):
+        return ImageOps.exif_transpose(image).convert("RGB")
 
 
 def paired(pictures: Sequence[AnnotatedPicture]) -> list[AnnotatedPicture]:

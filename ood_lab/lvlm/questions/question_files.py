@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 
 from ood_lab.common.english import listed
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import check_known, missing_path, suggestion
 from ood_lab.common.line_files import write_records
 from ood_lab.lvlm.parsers import NO, PARSERS, YES, YES_NO_PARSERS
@@ -251,10 +251,9 @@ def _texts(record: Record, key: str, where: str) -> list[str]:
 def _level(value: object, key: str, where: str) -> object:
     if not key.endswith("_level"):
         return value
-    try:
+    problem = f"{where}: the key '{key}' holds {value!r}: write a whole number"
+    with reported_as(problem, ValueError):
         return int(str(value).removesuffix(".0"))
-    except ValueError:
-        raise UserError(f"{where}: the key '{key}' holds {value!r}: write a whole number") from None
 
 
 def _kind(text: str, answer: object, options: Sequence[str], objects: bool) -> str:
@@ -355,13 +354,13 @@ def read_json_list(file: Path, keys: Sequence[str] = ()) -> list[dict[str, Any]]
         UserError: it is neither, or a record lacks a key; names file and record.
     """
     text = existing(file).read_text(encoding="utf-8")
-    try:
+    with reported_as(
+        f"{file} is neither a JSON list nor one record a line: {{reason}}", ValueError
+    ):
         if text.lstrip().startswith("["):
             rows = json.loads(text)
         else:
             rows = [json.loads(line) for line in text.splitlines() if line.strip()]
-    except ValueError as error:
-        raise UserError(f"{file} is neither a JSON list nor one record a line: {error}") from error
     if not rows or not all(isinstance(row, dict) for row in rows):
         raise UserError(f"{file} has no records")
     for number, row in enumerate(rows, 1):

@@ -15,9 +15,9 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import replaced
 
 Record = dict[str, Any]
@@ -39,10 +39,9 @@ def records_of(path: Path, pictures: Path | None = None) -> Iterator[tuple[Recor
     Raises:
         UserError: a line is no record; names it.
     """
-    try:
+    problem = f"{path} is not a text in UTF-8: save it again in that encoding"
+    with reported_as(problem, UnicodeDecodeError):
         text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not a text in UTF-8: save it again in that encoding") from None
     if path.suffix.lower() in (".csv", ".tsv"):
         yield from _table(path, text, pictures)
     elif text.lstrip().startswith("["):
@@ -123,11 +122,10 @@ def _images(
 
 def _written(text: str, where: str, pictures: Path | None) -> str:
     """The file of an image in base64, called by its content and written once."""
-    try:
+    problem = f"{where}: the key 'image' holds no image in base64, and no path"
+    with reported_as(problem, (binascii.Error, OSError)):
         content = base64.b64decode(text.rpartition("base64,")[2])
         kind = Image.open(io.BytesIO(content)).format or ""
-    except (binascii.Error, UnidentifiedImageError, OSError):
-        raise UserError(f"{where}: the key 'image' holds no image in base64, and no path") from None
     name = f"{hashlib.sha256(content).hexdigest()[:16]}.{kind.lower()}"
     if pictures is None:
         return name

@@ -119,16 +119,10 @@ def check_boxes(file: Path, ids: Sequence[Any], boxes: Floats, sizes: Ints) -> N
         number = ids[row]
         name = f"id {number}" if number is not None else f"{row + 1} of {len(boxes):,}"
         width, height = sizes[row]
-        corners = (extent >= start).all(axis=1) & (extent <= sizes + OVERHANG).all(axis=1)
-        hint = (
-            "; all boxes look like left, top, right, bottom: COCO's are left, top, width, height"
-            if corners.all()
-            else ""
-        )
         raise UserError(
-            f"'{file}': {int(wrong.sum()):,} of {len(boxes):,} annotations have a box {what}; "
-            f"annotation {name} has {boxes[row].tolist()} in an image of {width} x {height} "
-            f"pixels{hint}"
+            f"'{file}': {int(wrong.sum()):,} of {len(boxes):,} annotations have a box {what}: give "
+            f"left, top, width, height; annotation {name} has {boxes[row].tolist()} in an image of "
+            f"{width} x {height} pixels"
         )
 
 

@@ -12,7 +12,6 @@ from ood_lab.common.grouping import grouped
 from ood_lab.lvlm.answers.answer_files import Answer, Answers
 from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
 from ood_lab.lvlm.chat.base import CostOf
-from ood_lab.lvlm.parsers.base import is_foreign
 from ood_lab.lvlm.parsers.reply_text import is_cut
 from ood_lab.schema.run_record import AskingRecord
 
@@ -124,14 +123,11 @@ def unread_warnings(judgements: Iterable[pd.DataFrame]) -> Iterator[str]:
     Args:
         judgements: tables of single answers, see :func:`~ood_lab.lvlm.answers.judgements.judge`.
     """
-    rows = pd.concat([table[["status", "reply"]] for table in judgements if "status" in table])
-    unread = rows["status"] == UNPARSED
-    lost, reply = int(unread.sum()), int((rows["status"] != FAILED).sum())
-    foreign = sum(map(is_foreign, rows.loc[unread, "reply"]))
+    status = pd.concat([table["status"] for table in judgements if "status" in table])
+    lost, reply = int((status == UNPARSED).sum()), int((status != FAILED).sum())
     if lost > _MANY_UNREAD * reply:
-        script = f" ({foreign:,} are in a script that no parser reads)" if foreign else ""
         yield (
             f"{lost:,} of {reply:,} replies ({lost / reply:.0%}) say nothing that the parser can "
-            f"read{script}: have a language model read them with task.parser=reader reader=openai "
+            "read: have a language model read them with task.parser=reader reader=openai "
             "reader.model=NAME"
         )

@@ -310,12 +310,10 @@ class OpenAIChat(OpenAIServer, ChatModel):
             choice = answer["choices"][0]
             message, reason = choice["message"], choice.get("finish_reason")
             content = message.get("content")
-            parts = (
-                [part for part in content if _is_thought(part)] if isinstance(content, list) else []
-            )
+            parts = content if isinstance(content, list) else []
             # What servers give apart from the reply: what it thought, or why it declined.
-            thoughts = (_thought_of(message.get(name)) for name in APART)
-            thought = next(filter(None, (*thoughts, _thought_of(parts))), None)
+            apart = [*map(message.get, APART), [part for part in parts if _is_thought(part)]]
+            thought = next(filter(None, map(_thought_of, apart)), None)
         except (AttributeError, KeyError, IndexError, TypeError):
             return Reply(key, "", error=self.lacking("choices", answer))
         text, error = _text_of(content), None

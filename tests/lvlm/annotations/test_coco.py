@@ -181,7 +181,7 @@ def test_a_size_may_be_that_of_the_image_as_exif_turns_it(place):
         (lists({"width": 128, "height": 96}), r"'a.jpg' \(id 7\) is 64 x 48 pixels, not 128 x 96"),
         (marks({"bbox": [1, 1, -5, 5]}), "annotation id 1 has .* 32 x 32"),
         (marks({"bbox": [-9, 1, 10, 5]}), "1 of 1 annotations .* reaches out .* annotation id 1"),
-        (marks({"bbox": [20, 20, 30, 30]}), "id 1 has .* look like left, top, right, bottom"),
+        (marks({"bbox": [20, 20, 30, 30]}), "give left, top, width, height; annotation id 1 has"),
         (marks({"bbox": [40, 40, 8, 8]}), "annotation id 1 has"),
         (changed(annotations=[DOCUMENT["annotations"][0]] * 2), "has the annotation id 1 twice"),
         (names("person", "dog", ""), "category with id 17 has no name"),

@@ -56,12 +56,6 @@ class Annotations:
     fields: Mapping[str, str] = field(default_factory=dict)
     domain: str = ""
 
-    @property
-    def table(self) -> pd.DataFrame:
-        """One row per object, with what is known of its image; ``file`` is absolute."""
-        merged = self.objects.merge(self.images, on="image", suffixes=("", "_of_image"))
-        return merged.assign(file=[str(self.root / file) for file in merged["file"]])
-
     @cached_property
     def identity(self) -> str:
         """Sha256 (hex) of categories, images and objects, without the pixels."""

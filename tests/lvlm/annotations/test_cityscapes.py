@@ -50,13 +50,14 @@ def test_polygons_become_objects(place):
     assert found.categories == LABELS
     assert len(LABELS) == 23
     assert found.images["image"].tolist() == ["bonn_000001_000019", "ulm_000000_000019"]
-    table = found.table
+    table = found.objects.merge(found.images, on="image")
     assert table["category"].tolist() == ["car", "traffic sign", "person"]
     assert table["crowd"].tolist() == [False, False, True]
     assert table["area"].tolist() == [200, 16, 80]
     assert table["box_x"].tolist() == [10, 0, 2040]
     assert table["box_width"].tolist() == [20, 8, 8]  # within the image
-    assert table["file"][0].endswith("leftImg8bit/val/bonn/bonn_000001_000019_leftImg8bit.png")
+    file = str(found.root / table["file"][0])
+    assert file.endswith("leftImg8bit/val/bonn/bonn_000001_000019_leftImg8bit.png")
     assert (table["width"] == 2048).all()
 
 

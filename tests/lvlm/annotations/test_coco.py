@@ -89,8 +89,9 @@ def test_one_table(place):
     assert objects["crowd"].tolist() == [False, True, False]
     assert objects["area"].tolist() == [41.25, 1000, 16]  # of the box where none is given
     assert objects["attributes"].tolist() == [{}, {}, {"occluded": False, "colour": "red"}]
-    table = found.table
-    assert table["file"].tolist() == [str(place / "val2017" / f"{n}.jpg") for n in "baa"]
+    table = objects.merge(found.images, on="image")
+    files = [found.root / file for file in table["file"]]
+    assert files == [place / "val2017" / f"{n}.jpg" for n in "baa"]
     assert table.iloc[0][["box_x", "box_y", "box_width", "box_height"]].tolist() == [
         1.5,
         2,
@@ -153,7 +154,7 @@ def names(*given):
 def test_what_coco_itself_contains_is_read(place, box):
     """Two boxes of train2017 have no height; rounding makes some reach out by a pixel or two."""
     save(place, marks({"bbox": box}))
-    assert source(place).read().table.loc[0, list(BOX)].tolist() == box
+    assert source(place).read().objects.loc[0, list(BOX)].tolist() == box
 
 
 def test_a_size_may_be_that_of_the_image_as_exif_turns_it(place):
@@ -254,7 +255,7 @@ def test_scenes_are_written_and_read_as_coco(tmp_path, capsys):
             # pycocotools reads the masks back as they were.
             np.testing.assert_array_equal(coco.annToMask(coco.anns[row]), seen.mask)
     assert row == len(found.objects)
-    strangest = found.table.groupby("image")["semantic_level"].max()
+    strangest = found.objects.groupby("image")["semantic_level"].max()
     assert strangest.tolist() == found.images["semantic_level"].tolist()
 
 

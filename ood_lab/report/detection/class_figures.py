@@ -76,8 +76,6 @@ def _accuracy(correct: int, total: int) -> Bar:
 
 
 def _shown(counts: np.ndarray) -> np.ndarray:
-    if len(counts) <= _MAX_CLASSES:
-        return np.arange(len(counts))
     totals = counts.sum(axis=1)
     accuracy = np.where(totals > 0, counts.diagonal() / np.maximum(totals, 1), np.inf)
     return np.sort(np.argsort(accuracy, kind="stable")[:_MAX_CLASSES])

@@ -227,11 +227,7 @@ def _failure_table(
 def hierarchy_tables(hierarchy: pd.DataFrame) -> list[Table]:
     """Overall accuracy of each level, then the recall of the labels of each level, finest first."""
     rows = hierarchy[hierarchy["metric"] == "accuracy"]
-    table = _hierarchy_table("Overall accuracy (micro) in %", rows, "level", "label_level")
-    source = rows.drop_duplicates("label_level")["source"]
-    heads = [*table.heads, Head("predicted by", "ascending")]
-    cells = zip(table.rows, map(name_cell, source), strict=True)
-    tables = [replace(table, heads=heads, rows=[[*row, name] for row, name in cells])]
+    tables = [_hierarchy_table("Overall accuracy (micro) in %", rows, "level", "label_level")]
     recalls = hierarchy[hierarchy["metric"] == "recall"]
     for level in hierarchy["label_level"].unique()[::-1]:
         rows = recalls[recalls["label_level"] == level]
@@ -248,4 +244,8 @@ def _hierarchy_table(caption: str, rows: pd.DataFrame, head: str, key: str) -> T
         group = Group("" if silent else row["subset"])
         cells[row[key], Head(metric, group=group)] = estimate_cell(row)
         cells[row[key], Head("n", group=group)] = count_cell(row["n"])
+    if metric == "accuracy":
+        head_by = Head("predicted by", "ascending")
+        for level, source in zip(rows[key], rows["source"], strict=True):
+            cells[level, head_by] = name_cell(source)
     return pivoted(caption, [names_column(head, names, ordered=True)], names, cells, missing="")

@@ -39,10 +39,8 @@ class FigureInputs:
 
     def footer(self, *notes: str, fpr95: bool = False) -> str:
         """Text below a figure: how to read it, and what FPR95 means where it shows one."""
-        words = " ".join(note for note in notes if note)
-        sentence = f"{self.view.fpr95}." if fpr95 else ""
-        lines = [line for line in (words, sentence) if line]
-        *above, last = lines or [""]
+        lines = [" ".join(filter(None, notes)), f"{self.view.fpr95}." if fpr95 else ""]
+        *above, last = list(filter(None, lines)) or [""]
         return "\n".join([*above, f"{last} ID test n = {self.view.n_id:,}.".strip()])
 
     @property

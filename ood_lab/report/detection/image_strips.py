@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +15,15 @@ from ood_lab.common.english import counted
 from ood_lab.report.rendering.blocks import Block, Folded, Picture, Pictures, Section, Text
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.table import (
+    Column,
     Head,
     Table,
     count_cell,
     estimate_cell,
     name_cell,
+    names_column,
     number_cell,
+    table_of,
 )
 from ood_lab.report.rendering.thumbnails import Thumbnails, map_of
 from ood_lab.schema.image_columns import LEVELS
@@ -224,14 +226,11 @@ def without_copies(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
     Args:
         rows: ``dataset, detector, auroc, without`` each.
     """
-    names, numbers = ("detector", "dataset"), ("auroc", "without")
-    heads = [*(Head(name, "ascending") for name in names), Head("AUROC"), Head("without copies")]
-    cells = [
-        [
-            *(name_cell(row[name]) for name in names),
-            *(number_cell(math.nan if row[key] is None else row[key]) for key in numbers),
-        ]
-        for row in rows
-    ]
+    if not rows:
+        return []
+    table = pd.DataFrame(rows).astype({"auroc": float, "without": float})
+    columns = [names_column(key, table[key]) for key in ("detector", "dataset")]
+    for key, head in (("auroc", "AUROC"), ("without", "without copies")):
+        columns.append(Column(Head(head), list(map(number_cell, table[key]))))
     caption = "AUROC with and without images that look like copies of training images"
-    return [Table(caption, heads, cells, names=2)] if rows else []
+    return [table_of(caption, columns, names=2)]

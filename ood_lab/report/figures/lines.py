@@ -83,13 +83,12 @@ def lines_of(rows: pd.DataFrame, x: str, column: str, names: Names) -> list[Line
         names: key in ``column`` → label of its line; the styles follow this order.
     """
     defined = rows[rows["value"].notna()].sort_values(x, kind="stable")
-    parts = {str(key): part for key, part in defined.groupby(column, sort=False)}
     lines = []
     for place, (key, label) in enumerate(names.items()):
-        if key in parts:
-            part = parts[key]
-            ends = ("value", "ci_low", "ci_high")
-            y, low, high = (100 * part[name].to_numpy(float) for name in ends)
+        part = defined[defined[column] == key]
+        ends = ("value", "ci_low", "ci_high")
+        y, low, high = (100 * part[name].to_numpy(float) for name in ends)
+        if len(part):
             lines.append(Line(part[x].to_numpy(float), y, style(place), label, low, high))
     return lines
 

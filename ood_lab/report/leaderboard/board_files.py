@@ -39,7 +39,7 @@ from ood_lab.report.rendering.metric_definitions import (
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.paper_tables import latex, markdown
 from ood_lab.report.rendering.prose import spread_of
-from ood_lab.report.rendering.table import Cell, Head, Table
+from ood_lab.report.rendering.table import Table, names_column, table_of
 from ood_lab.report.verdict.rules import STATISTICS, BoardVerdict
 from ood_lab.schema.run_record import RunRecord
 
@@ -150,8 +150,7 @@ def _settings_table(board: Leaderboard) -> Table:
     """Where every row comes from and with which hyperparameters."""
     keys = ["detector", "model", "training", "run", "seeds", "settings"]
     rows = board.rows.dropna(subset=["detector"]).drop_duplicates(["run", "detector"])
-    cells = [[Cell(str(row[k]), str(row[k])) for k in keys] for row in rows.to_dict("records")]
-    return Table("Runs and settings", [Head(k, "ascending") for k in keys], cells)
+    return table_of("Runs and settings", [names_column(key, rows[key]) for key in keys])
 
 
 def terminal(board: Leaderboard, title: str, full: bool = False) -> list[Block]:

@@ -124,14 +124,6 @@ class DetectorRun(FinishedRun):
         node = (self.config.get("detector") or {}).get(detector.removesuffix("_tuned"))
         return node and {k: v for k, v in node.items() if not k.startswith("_")}
 
-    def _tuned(self, detector: str) -> dict[str, str]:
-        """Settings that were chosen on this very network: they do not distinguish seeds."""
-        name = detector.removesuffix("_tuned")
-        if name == detector:
-            return {}
-        record = self.record.tuning.get("detectors", {}).get(name, {})
-        return dict.fromkeys(record.get("grid", {}), "tuned")
-
     def settings(self, detector: str) -> str:
         """Hyperparameters of a detector as ``key=value; ...``, without what was learnt."""
         used = self.record.detectors.get(detector, {})
@@ -139,7 +131,11 @@ class DetectorRun(FinishedRun):
         if node is None:
             pairs = {k: v for k, v in used.items() if k not in _TIMING}
         else:
-            pairs = {k: used.get(k, v) for k, v in node.items()} | self._tuned(detector)
+            pairs = {k: used.get(k, v) for k, v in node.items()}
+            if (name := detector.removesuffix("_tuned")) != detector:
+                # What was chosen on this very network does not distinguish seeds.
+                tuned = self.record.tuning.get("detectors", {}).get(name, {})
+                pairs |= dict.fromkeys(tuned.get("grid", {}), "tuned")
         return "; ".join(f"{key}={value}" for key, value in sorted(pairs.items()))
 
 

@@ -10,7 +10,7 @@ from ood_lab.report.rendering.table import Table
 #: Letters of one line: as many as a page of a paper holds in the size of its footnotes.
 _WIDTH = 140
 
-_LATEX: dict[str, str] = packaged_table(__package__, "latex_letters.yaml")
+_LATEX = str.maketrans(packaged_table(__package__, "latex_letters.yaml"))
 
 
 def markdown(table: Table, warnings: Sequence[str] = ()) -> str:
@@ -50,7 +50,7 @@ def _notes(table: Table, warnings: Sequence[str]) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    return "".join(_LATEX.get(letter, letter) for letter in text)
+    return text.translate(_LATEX)
 
 
 def latex(table: Table, warnings: Sequence[str] = ()) -> str:

@@ -100,7 +100,7 @@ def level_cells(
         footer: text below the figure.
     """
     chosen = rows[(rows["split"] == split) & rows[list(LEVELS)].notna().all(axis=1)]
-    if min((chosen[name].nunique() for name in LEVELS), default=0) < 2:
+    if min(chosen[name].nunique() for name in LEVELS) < 2:
         return None
     maps = {f"{title} (%)": chosen[chosen["metric"] == key] for key, title in metrics.items()}
     return cell_panels(maps, "n", footer, shades(0, 100))
@@ -112,7 +112,8 @@ def cell_panels(
     """Grids of semantic × covariate levels in percent; None without a value.
 
     Args:
-        maps: title of a panel → ``semantic_level, covariate_level, value`` (shares), and counts.
+        maps: title of a panel → ``semantic_level, covariate_level, value`` (shares), and counts, a
+            row of each cell.
         n: column of the counts.
         footer: text below the figure.
         colours: of percent.
@@ -120,7 +121,7 @@ def cell_panels(
         counted: title of a panel of the counts, which are the same in all maps; "" writes them
             into the cells.
     """
-    first, *_ = maps = {t: rows[rows[list(LEVELS)].notna().all(axis=1)] for t, rows in maps.items()}
+    first, *_ = maps
     cells = pd.concat(maps.values())
     semantic, covariate = (sorted(cells[name].unique()) for name in LEVELS)
     if cells["value"].isna().all():

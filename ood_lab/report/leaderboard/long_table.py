@@ -121,15 +121,12 @@ def _rows_of(run: DetectorRun) -> Iterator[dict[str, Any]]:
         estimate = view.get(name, detector, dataset)
         return {
             **run.columns,
+            **estimate._asdict(),
             "metric": metric,
             "detector": detector,
             "settings": run.settings(detector) if detector else None,
             "dataset": ood,
-            "n_id": estimate.n_id,
-            "n_ood": estimate.n_ood,
-            "value": estimate.value,
             "sampling_half_width": estimate.half_width,
-            "low": estimate.low,
             "tested": view.tests.get((name, detector, dataset)),
         }
 
@@ -155,7 +152,8 @@ def once(single: pd.DataFrame, configuration: Sequence[str]) -> pd.DataFrame:
         configuration: columns that together name one.
     """
     # The run of a number is not a part of it, and draws decide the intervals and tests.
-    facts = single[single.columns.difference(["run", "sampling_half_width", "low", "tested"])]
+    of_draws = ["sampling_half_width", "low", "high", "tested"]
+    facts = single[single.columns.difference(["run", *of_draws])]
     numbers = pd.Series(map(repr, facts.itertuples(index=False, name=None)), index=single.index)
     twice = pd.DataFrame({"run": single["run"], "number": numbers}).duplicated()
     single, numbers = single[~twice], numbers[~twice]

@@ -143,12 +143,19 @@ class Table:
             self, heads=heads, rows=[[row[k] for k in columns] for row in self.rows], names=names
         )
 
+    @property
+    def widths(self) -> list[int]:
+        """Letters that each column takes in a line, with the two blanks before it."""
+        return [
+            2
+            + max(map(len, (head.text, head.note, *self.texts(k))))
+            + any(row[k].best for row in self.rows)
+            for k, head in enumerate(self.heads)
+        ]
+
     def parts(self, room: int) -> list[Table]:
         """The table, or several with as many whole groups as a line of so many letters holds."""
-        widths = []
-        for k, head in enumerate(self.heads):
-            longest = max(map(len, (head.text, head.note, *self.texts(k))))
-            widths.append(2 + longest + any(row[k].best for row in self.rows))
+        widths = self.widths
         room -= sum(widths[: self.names])
         parts: list[list[int]] = []
         left = 0

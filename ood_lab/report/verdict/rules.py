@@ -177,9 +177,8 @@ class Verdict:
         """
         shown: list[Block] = [Text(sentence, "answer") for sentence in self.answer]
         if self.datasets:
-            brief = len(self.datasets) > _ROWS
-            shown.append(self.table(_ROWS if brief else None, page or full))
-            if brief and page:
+            shown.append(self.table(_ROWS, page or full))
+            if page and len(self.datasets) > _ROWS:
                 shown.append(Folded("All datasets", [self.table()], page_only=True))
         details = [*map(Text, sentences(WORDS, "details", self, causes=page or full))]
         first = _DETAILS if page else len(details)
@@ -510,11 +509,9 @@ def _mean_cell(row: Row, metric: str) -> Cell:
 
 def _narrow(table: Table) -> Table:
     """The first rows, with names that leave room for the numbers."""
-    rows = table.rows[:_BOARD_ROWS]
-    heads = [max(len(head.text), len(head.note)) for head in table.heads]
-    widths = [max(heads[k], *(len(row[k].text) for row in rows)) for k in range(len(heads))]
-    room = max(_LETTERS, _WIDTH - sum(widths[1:]) - 2 * len(widths[1:]))
-    shown = [[name_cell(cut(row[0].text, room)), *row[1:]] for row in rows]
-    left = len(table.rows) - len(rows)
+    first = replace(table, rows=table.rows[:_BOARD_ROWS])
+    room = max(_LETTERS, _WIDTH - sum(first.widths[1:]))
+    shown = [[name_cell(cut(row[0].text, room)), *row[1:]] for row in first.rows]
+    left = len(table.rows) - len(shown)
     notes = [f"{counted(left, 'configuration')} more: see the report."] if left else []
     return replace(table, rows=shown, notes=[*notes, *table.notes])

@@ -93,25 +93,25 @@ class Verdict:
         """The detector to use; None where none detects."""
         return next(iter(self._of("recommended")["detector"]), None)
 
-    @property
+    @cached_property
     def best(self) -> tuple[str, ...]:
         """The detectors that may be the best, the highest mean AUROC first."""
         within = set(self._of("best_set").query("value == 1")["detector"])
         return tuple(name for name in self.ranking if name in within)
 
-    @property
+    @cached_property
     def ranking(self) -> list[str]:
         """All detectors, the highest mean AUROC first."""
         rows = self._of("mean_auroc")
         return ranked(dict(zip(rows["detector"].astype(str), rows["value"], strict=True)))
 
-    @property
+    @cached_property
     def detects(self) -> bool:
         """Whether any detector is significantly above chance."""
         rows = self._of("detects")
         return bool((rows.loc[rows["detector"].isna(), "value"] == 1).any())
 
-    @property
+    @cached_property
     def named(self) -> str | None:
         """The detector whose numbers are shown: the recommended one, or the highest AUROC."""
         return next(iter(self._of("auroc")["detector"]), None)
@@ -224,12 +224,8 @@ class Verdict:
         """Metrics of the shift."""
         return set(self.shift["metric"])
 
-    @cached_property
-    def _by_metric(self) -> Mapping[Any, pd.DataFrame]:
-        return dict(iter(self.rows.groupby("metric")))
-
     def _of(self, metric: str) -> pd.DataFrame:
-        return self._by_metric.get(metric, self.rows.iloc[:0])
+        return self.rows[self.rows["metric"] == metric]
 
     def mean(self, metric: str) -> Mapping[Any, Any] | None:
         """``value, ci_low, ci_high`` of the named detector: mean over the datasets that count."""

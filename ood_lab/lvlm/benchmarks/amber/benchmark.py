@@ -229,26 +229,11 @@ def _details(run: ScoredRun) -> Iterator[Table]:
     """Other treatments of unparsed answers, and what AMBER's script prints."""
     for words, rows in other_ways(run):
         yield from _answers(rows, f"Yes/no questions, %: {words}")
-    yield from _as_printed(run.tables["amber"].iloc[0])
+    printed = run.tables["amber"].T.set_axis(["%"], axis=1).reset_index(names="metric")
+    yield plain_table("As AMBER's script rounds them", printed.to_dict("records"))
 
 
 def _answers(rows: pd.DataFrame, caption: str) -> Iterator[Table]:
     if rows["metric"].isin(OF_NO).any():
         notes = ["Positive class: no. ± half of the 95% interval, from resampling images."]
         yield metric_table(caption, "kind", rows, SETS, OF_NO, notes=notes)
-
-
-def _as_printed(values: pd.Series) -> Iterator[Table]:
-    """Percent to one decimal, as AMBER's script prints it."""
-    caption = "as AMBER's script rounds them, %"
-    texts = {words: f"{values[k]:.1f}" for k, words in _CAPTIONS.items() if k in values}
-    if texts:
-        yield plain_table(f"Captions, {caption}", [texts], {})
-    groups = {("all" if name == POOLED else name): words for name, words in SETS.items()}
-    rows = [
-        {"kind": words, **{m: f"{values[f'{name}_{key}']:.1f}" for key, m in OF_NO.items()}}
-        for name, words in groups.items()
-        if f"{name}_accuracy" in values
-    ]
-    if rows:
-        yield plain_table(f"Yes/no questions, {caption}", rows, {})

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import networkx as nx
 import pandas as pd
 
 from ood_lab.common.arguments import BatchSize
@@ -24,7 +23,7 @@ from ood_lab.lvlm.benchmarks.ode.criteria import (
     pair_table,
     released_graphs,
 )
-from ood_lab.lvlm.benchmarks.ode.published_files import located_pictures, write_published
+from ood_lab.lvlm.benchmarks.ode.published_files import located_pictures
 from ood_lab.lvlm.benchmarks.ode.queries import questions_of
 from ood_lab.lvlm.captions.caption_rules import CaptionWords
 from ood_lab.lvlm.captions.caption_scoring import amber_table, changes, contrasts, result_rows
@@ -58,7 +57,6 @@ from ood_lab.lvlm.image_generation.photographs import (
     write_comparison,
 )
 from ood_lab.lvlm.image_generation.pictures import (
-    IMAGES,
     AnnotatedPicture,
     balanced,
     file_of,
@@ -75,8 +73,8 @@ from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import NamedTables, Tables
 from ood_lab.schema.run_record import RunRecord
 
-#: Files that a run leaves for the next round.
-PAIRS, CAPTIONS, JUDGED = "pairs.csv", "captions.parquet", "judged.parquet"
+#: File that a run leaves for the next round.
+PAIRS = "pairs.csv"
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class Round:
     Attributes:
         folder: of the run.
         number: from 1.
-        lineage: hash of how it came about, and all rounds before it.
+        lineage: first 16 hex digits of the hash of how it came about, and all rounds before it.
     """
 
     folder: Path
@@ -99,25 +97,6 @@ class Round:
         table = read_table(self.folder / PAIRS)
         rows = table[["first", "second", "kind"]].drop_duplicates().itertuples(index=False)
         return [Pair(str(a), str(b), "ee" if kind == "ee" else "ev") for a, b, kind in rows]
-
-    @property
-    def answers(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Its captions, and its answers to yes/no questions."""
-        return read_table(self.folder / CAPTIONS), read_table(self.folder / JUDGED)
-
-    def merged_with(self, graphs: Mapping[str, nx.Graph], same: bool) -> dict[str, nx.Graph]:
-        """The graphs of this round and new ones together; frequencies add up.
-
-        Args:
-            graphs: by name.
-            same: they come from the same annotations, and nothing is to be added.
-        """
-        if same:
-            return dict(graphs)
-        return {
-            name: merged(read_graphml(self.folder / f"graph_{name}.graphml"), graph)
-            for name, graph in graphs.items()
-        }
 
 
 def read_round(folder: Path) -> Round:
@@ -132,18 +111,6 @@ def read_round(folder: Path) -> Round:
     return Round(folder, int(about["round"]), str(about["lineage"]))
 
 
-def lineage(previous: Round | None, made_with: Sequence[str]) -> str:
-    """First 16 hex digits of the hash of a round and of all before it.
-
-    Args:
-        previous: the round before it.
-        made_with: hashes of its questions and concepts.
-    """
-    parent = previous.lineage if previous else ""
-    text = json.dumps([parent, *made_with])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 log = logging.getLogger(__name__)
 
 
@@ -153,8 +120,7 @@ class Ode(CaptionBenchmark):
 
     ``build`` writes ``graph_T.graphml``, ``graph_H.graphml``, ``graphs.csv``, ``pairs.csv``,
     ``plan.jsonl``, ``images/``, ``audit.csv``, ``effectiveness.csv``, ``pictures.jsonl`` and
-    ``questions.jsonl``, and under ``released`` the folder ``published/`` with ODE's own
-    files; ``ask`` writes ``answers.jsonl``; ``score`` writes ``captions.parquet``,
+    ``questions.jsonl``; ``ask`` writes ``answers.jsonl``; ``score`` writes ``captions.parquet``,
     ``judged.parquet``, ``results.*``, ``amber.csv``, the tendencies, figures and ``ode.html``.
 
     Args:
@@ -237,12 +203,13 @@ class Ode(CaptionBenchmark):
     def note(self, run: BenchmarkSession, questions: Questions) -> None:
         """Records the round and how it came about."""
         concepts, before = _concepts(run), self._before
-        digest = run.record.question_file.sha256
+        made_with = [run.record.question_file.sha256, concepts.identity]
+        ancestry = json.dumps([before.lineage if before else "", *made_with])
         run.record.ode = {
             "concepts": {"name": concepts.name, "identity": concepts.identity},
             "round": before.number + 1 if before else 1,
             "previous": self.previous,
-            "lineage": lineage(before, [digest, concepts.identity]),
+            "lineage": hashlib.sha256(ancestry.encode()).hexdigest()[:16],
         }
         self.tuning.check(questions)
 
@@ -250,25 +217,23 @@ class Ode(CaptionBenchmark):
 
     def build(self, run: BenchmarkSession) -> list[Question]:
         """Questions about images that are given or made here."""
-        file, images = Path(str(self.pictures)).absolute(), self._given_images
-        pictures = located_pictures(file, images) if self.pictures else self._made(run)
+        if self.pictures:
+            pictures = located_pictures(Path(self.pictures).absolute(), self.images)
+        else:
+            pictures = self._made(run)
         write_pictures(pictures, run.folder / "pictures.jsonl")
-        if self.released:
-            folder = run.folder / "published"
-            write_published(pictures, images if self.pictures else Path(IMAGES), folder)
-            log.info("ODE's own annotations and queries: %s", folder)
         return questions_of(pictures, self.released, self.parser_of_questions)
-
-    @property
-    def _given_images(self) -> Path:
-        return Path(self.images or Path(str(self.pictures)).parent).absolute()
 
     def _made(self, run: BenchmarkSession) -> list[AnnotatedPicture]:
         before, concepts = self._before, _concepts(run)
         graphs = (released_graphs if self.released else graphs_of)(concepts)
         if before is not None:
             earlier_concepts = RunRecord.read(before.folder).ode["concepts"]
-            graphs = before.merged_with(graphs, earlier_concepts["identity"] == concepts.identity)
+            if earlier_concepts["identity"] != concepts.identity:  # frequencies add up
+                graphs = {
+                    name: merged(read_graphml(before.folder / f"graph_{name}.graphml"), graph)
+                    for name, graph in graphs.items()
+                }
         for name, graph in graphs.items():
             write_graphml(graph, run.folder / f"graph_{name}.graphml")
         write_csv(statistics_table(graphs), run.folder / "graphs.csv")
@@ -353,22 +318,16 @@ class Ode(CaptionBenchmark):
 
     def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
         """See the base class."""
-        captions, answers, splits = (
-            judgements["captions"],
-            judgements["judged"],
-            _splits(judgements),
-        )
+        captions, answers = judgements["captions"], judgements["judged"]
+        splits = _splits(judgements)
         options = {"finer": page.FINER, "unparsed": self.unparsed, **run.options}
         rows = result_rows(captions, answers, splits, **options)
         return page.KIND.table(rows, model=model, seed=run.seed)
 
     def further(self, run: BenchmarkSession, judgements: Tables, source: Path) -> NamedTables:
         """What AMBER's script would print, differences, tendencies, and data for fine-tuning."""
-        captions, answers, splits = (
-            judgements["captions"],
-            judgements["judged"],
-            _splits(judgements),
-        )
+        captions, answers = judgements["captions"], judgements["judged"]
+        splits = _splits(judgements)
         yield "amber", amber_table(captions, answers, splits)
         tendencies = self.clustering.tendencies(captions, run.seed)
         if tendencies is not None:
@@ -379,9 +338,10 @@ class Ode(CaptionBenchmark):
                 **asdict(self.clustering),
                 "silhouette": tendencies.silhouette,
             }
-        if self._before is not None:
-            now = captions, answers
-            yield "change", changes(self._before.answers, now, splits, **run.resampling)
+        if before := self._before:
+            folder, now = before.folder, (captions, answers)
+            earlier = read_table(folder / "captions.parquet"), read_table(folder / "judged.parquet")
+            yield "change", changes(earlier, now, splits, **run.resampling)
         for by, name in (("split", "differences"), (LEVELS[1], "styles")):
             if by in captions and captions[by].nunique() > 1:
                 first = captions[by].iloc[0] if by == "split" else captions[by].min()

@@ -12,7 +12,7 @@ everything; ``task.released`` is their construction:
 - *Candidates* come from the edges with what the image shows at their first end, in the order of
   the graph where frequencies tie; a concept may come twice.
 - *Questions* ask whether the first of the two concepts is there, with "a" before every word and no
-  plural; the caption prompt names "this picture". A folder ``published/`` has ODE's own files.
+  plural; the caption prompt names "this picture".
 - *Criteria* (below, ``task/construction/criteria=released``): standard and long-tail take the
   heaviest and the lightest edges in the order of the graph's file, so that ties fall on whatever
   comes first there. "Entity in environment" of random and fictional pairs is anything but two

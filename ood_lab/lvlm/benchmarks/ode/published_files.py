@@ -1,87 +1,14 @@
-"""Pictures and questions in the format of the files that ODE publishes."""
+"""Lists of pictures: those of another run, and the annotations that ODE publishes."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import write_text
 from ood_lab.lvlm.annotations.annotation_table import read_json, read_json_lines
-from ood_lab.lvlm.benchmarks.ode.queries import RELEASED_CAPTION, queries_of
 from ood_lab.lvlm.concepts.concepts import Attribute, Kind
 from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture
-from ood_lab.lvlm.questions.question_files import ACTION, EXISTENCE, NUMBER, STATE
-
-#: First ids of the published lists; the ranges overlap.
-FIRST_IDS = {"generative": 1, "existence": 536, "attribute": 2912}
-Rows = list[dict[str, Any]]
-
-
-def write_published(pictures: Sequence[AnnotatedPicture], images: Path, folder: Path) -> None:
-    """Writes ``annotations_updated.json`` and the three lists of queries.
-
-    Args:
-        pictures: all of them.
-        images: folder that the lists name the images in; one that is elsewhere keeps its path.
-        folder: is made.
-    """
-    pictures = [replace(item, file=_named(Path(item.file), images)) for item in pictures]
-    files = {"annotations_updated.json": published_rows(pictures), **published_queries(pictures)}
-    for name, rows in files.items():
-        write_text(json.dumps(rows, indent=4, ensure_ascii=False) + "\n", folder / name)
-
-
-def _named(file: Path, images: Path) -> str:
-    return (file.relative_to(images) if file.is_relative_to(images) else file).as_posix()
-
-
-def published_rows(pictures: Sequence[AnnotatedPicture]) -> Rows:
-    """ODE's own annotations, one row per picture."""
-    rows = []
-    for number, item in enumerate(pictures, 1):
-        pairs = (*item.states, *item.actions)
-        rows.append(
-            {
-                "id": number,
-                **_about(item),
-                "info_type": item.kind,
-                "truth": list(item.truth[:2]),
-                "truth_attr": ["" if pair is None else pair.true for pair in pairs],
-                "hallu_attr": ["" if pair is None else pair.false for pair in pairs],
-                "hallu": list(item.hallu),
-            }
-        )
-    return rows
-
-
-def published_queries(pictures: Sequence[AnnotatedPicture]) -> dict[str, Rows]:
-    """The three lists of queries by file name."""
-    lists: dict[str, Rows] = {name: [] for name in FIRST_IDS}
-    for item in pictures:
-        lists["generative"].append({**_about(item), "generative": RELEASED_CAPTION})
-    for tasks in ((EXISTENCE,), (STATE, ACTION), (NUMBER,)):
-        for item in pictures:
-            for query in queries_of(item, released=True):
-                if query.task in tasks:
-                    known = {"discriminative": query.text, "dis_truth": query.answer}
-                    kind = {"dis-type": f"dis-{query.task.replace('_', '-')}"}
-                    sort = query.task.split("_")[0]
-                    more = kind if sort == "attribute" else {}
-                    lists[sort].append({**_about(item), **more, **known})
-    return {
-        f"queries-{'' if name == 'generative' else 'discriminative_'}{name}.json": [
-            {"id": FIRST_IDS[name] + place, **row} for place, row in enumerate(rows)
-        ]
-        for name, rows in lists.items()
-    }
-
-
-def _about(picture: AnnotatedPicture) -> dict[str, str]:
-    return {"type": picture.criterion, "image": picture.file}
 
 
 def read_pictures(path: Path) -> list[AnnotatedPicture]:
@@ -96,23 +23,23 @@ def read_pictures(path: Path) -> list[AnnotatedPicture]:
     return read_json_lines(path, AnnotatedPicture, name)
 
 
-def located_pictures(path: Path, images: Path) -> list[AnnotatedPicture]:
+def located_pictures(path: Path, images: str | None) -> list[AnnotatedPicture]:
     """The pictures of :func:`read_pictures` with the absolute paths of their images.
 
     Args:
         path: of the list.
-        images: folder that it names them in.
+        images: folder that it names them in; None = its own.
 
     Raises:
         UserError: see there; or an image is missing.
     """
-    results = read_pictures(path)
-    if missing := [item.file for item in results if not (images / item.file).is_file()]:
+    results, folder = read_pictures(path), Path(images or path.parent).absolute()
+    if missing := [item.file for item in results if not (folder / item.file).is_file()]:
         raise UserError(
-            f"{path} names '{missing[0]}', which is not in '{images}': give the folder of "
+            f"{path} names '{missing[0]}', which is not in '{folder}': give the folder of "
             "the images, task.images=DIR"
         )
-    return [replace(item, file=str(images / item.file)) for item in results]
+    return [replace(item, file=str(folder / item.file)) for item in results]
 
 
 @dataclass(frozen=True)

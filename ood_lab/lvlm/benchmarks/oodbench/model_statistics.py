@@ -105,62 +105,54 @@ def statistics_sentences(results: Findings, splits: pd.Series, ood: str) -> Iter
 
 def statistics_tables(results: Findings) -> list[Table | Folded]:
     """The tables, by the name of their file, as people read them; see :data:`TITLES`."""
-    shown = [name for name in TITLES if name in results.tables]
-    tables = {
-        name: _table(name, results.tables[name], results.notes.get(name, ())) for name in shown
-    }
-    return [
+    tables: list[Table | Folded] = []
+    for name, title in TITLES.items():
+        if name not in results.tables:
+            continue
+        rows = results.tables[name]
+        cells = [
+            [_cell(name, str(key), value, row) for key, value in row.items()]
+            for row in rows.to_dict("records")
+        ]
+        # The texts before the first number say what a row is: a pair of models, or a metric.
+        texts = [all(isinstance(value, str) for value in rows[column]) for column in rows]
+        names = max(1, [*texts, False].index(False))
+        heads = [Head(_words(str(head))) for head in rows]
+        table = Table(title, heads, cells, names=names, notes=results.notes.get(name, ()))
         # A row for every category is too long for a terminal.
-        Folded(table.caption, [table], page_only=True) if name == SUGGESTIONS else table
-        for name, table in tables.items()
-    ]
+        tables.append(Folded(title, [table], page_only=True) if name == SUGGESTIONS else table)
+    return tables
 
 
-def _table(name: str, table: pd.DataFrame, notes: Sequence[str]) -> Table:
-    cells = [
-        [Cell(_text(name, str(key), value, row), _sort(value)) for key, value in row.items()]
-        for row in table.to_dict("records")
-    ]
-    # The texts before the first number say what a row is: a pair of models, a model and a metric.
-    texts = [all(isinstance(value, str) for value in table[column]) for column in table]
-    names = max(1, [*texts, False].index(False))
-    return Table(
-        TITLES[name], [Head(_words(str(head))) for head in table], cells, names=names, notes=notes
-    )
-
-
-def _text(table: str, key: str, value: Any, row: Mapping[Any, Any]) -> str:
-    """What people read in the column ``key`` of a row."""
+def _cell(table: str, key: str, value: Any, row: Mapping[Any, Any]) -> Cell:
+    """What people read in the column ``key`` of a row, and what it is sorted by."""
     if key in ("quantity", "metric"):
-        return _words(str(value))
+        return Cell(_words(value), value)
+    if isinstance(value, str):
+        return Cell(SPLITS.get(value, value) if key == "samples" else value, value)
+    if isinstance(value, tuple):
+        return Cell(" and ".join(f"{size:,}" for size in value), float(value[0]))
+    if math.isnan(value):
+        return Cell(MISSING)
     what = str(row["quantity"]) if key == "value" and "quantity" in row else key
+    return Cell(_number(value, what, what in _SHARES and table != "mmd"), float(value))
+
+
+def _number(value: Any, what: str, is_share: bool) -> str:
+    """A number, which is shown as what it is one of."""
     if isinstance(value, (bool, np.bool_)):
         return "yes" if value else "no"
-    if isinstance(value, str):
-        return SPLITS.get(value, value) if what == "samples" else value
-    if isinstance(value, tuple):
-        return " and ".join(f"{size:,}" for size in value)
     if isinstance(value, (int, np.integer)):
         return f"{value:,}"
-    number = float(value)
-    if math.isnan(number):
-        return MISSING
     if what in ("p", "p_mcnemar", "p_bootstrap") or what.endswith(("_p", "_holm")):
-        return p_text(number)
+        return p_text(value)
     if what in ("pairs", "shared"):
-        return f"{number:,.0f}"
+        return f"{value:,.0f}"
     if what == "variance":
-        return f"{1e4 * number:.1f}"
-    if what in _SHARES and table != "mmd":
-        return f"{100 * number:.1f}"
-    return f"{number:.2e}" if 0 < abs(number) < 1e-3 else f"{number:.3f}"
-
-
-def _sort(value: Any) -> float | str:
-    """What a cell is sorted by; empty where its value is missing."""
-    if isinstance(value, (str, tuple)):
-        return value if isinstance(value, str) else float(value[0])
-    return "" if math.isnan(value) else float(value)
+        return f"{1e4 * value:.1f}"
+    if is_share:
+        return f"{100 * value:.1f}"
+    return f"{value:.2e}" if 0 < abs(value) < 1e-3 else f"{value:.3f}"
 
 
 def _words(name: str) -> str:

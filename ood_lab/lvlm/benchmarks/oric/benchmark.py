@@ -32,9 +32,9 @@ from ood_lab.lvlm.benchmarks.oric.page import drops
 from ood_lab.lvlm.benchmarks.oric.pope_sets import PopeSets
 from ood_lab.lvlm.benchmarks.oric.published_files import (
     PublishedSets,
-    QuestionWording,
     items_of,
     problem_of,
+    questions_of,
     read_bench,
     read_predictions,
     table_of,
@@ -147,7 +147,7 @@ class Oric(Benchmark):
         if self.bench is None and self.questions is None:
             self._check_construction(settings)
         else:
-            self._check_given(settings, pope.drawn)
+            self._check_given(run, pope.drawn)
         if self.second_step == "judge" and self.parser == READER:
             raise UserError(
                 "task.parser=reader reads every reply: task.second_step=judge has none left"
@@ -169,7 +169,7 @@ class Oric(Benchmark):
         if not self.foreign_clip:
             refuse_foreign(settings, ("annotations",), ("clip", "image_text"))
 
-    def _check_given(self, settings: Mapping[str, Any], pope: Sequence[str]) -> None:
+    def _check_given(self, run: BenchmarkSession, pope: Sequence[str]) -> None:
         if self.bench is not None and self.questions is not None:
             raise UserError("task.bench and task.questions exclude each other")
         if self.train_pairs or (self.questions is not None and (self.pope or self.ablations)):
@@ -179,27 +179,27 @@ class Oric(Benchmark):
             )
         if self.bench is None:
             return
-        published, sample = self._published(self.bench), [*pope, *self.ablations]
-        published.check_images(settings)
-        if sample and not published.is_annotated(settings):
+        published, sample = self._published(run, self.bench), [*pope, *self.ablations]
+        published.check_images()
+        if sample and not published.is_annotated:
             raise UserError(
                 f"{', '.join(sample)}: annotations are missing to draw these questions from. Give "
                 "annotations=coco ..., files of POPE (task.pope=[coco_pope_random.json]), or leave "
                 "task.pope and task.ablations empty"
             )
-        published.check_clips(
-            settings, ("clip", "image_text") if self.ablations else ("image_text",)
-        )
+        published.check_clips(("clip", "image_text") if self.ablations else ("image_text",))
 
     @property
     def _pope(self) -> PopeSets:
-        return PopeSets(self.pope, problem_of, self.pope_subset)
+        return PopeSets(self.pope, self.pope_subset)
 
-    def _published(self, bench: str) -> PublishedSets:
+    def _published(self, run: BenchmarkSession, bench: str) -> PublishedSets:
         own = {ORIC: (table_of(read_bench(Path(bench))), str(Path(bench)))}
         folder = None if self.images is None else Path(self.images)
         recorded = bool(self.predictions or self.answers or self.until == "build")
-        return PublishedSets(own | self._pope.published(), folder, recorded, self.foreign_clip)
+        return PublishedSets(
+            own | self._pope.published(), folder, recorded, self.foreign_clip, run.inputs.settings
+        )
 
     # First stage.
 
@@ -212,26 +212,30 @@ class Oric(Benchmark):
         table, analyses = known_of(sets, contents, spaces, self.area_of, edges, **run.resampling)
         write_csv(analyses, run.folder / "analyses.csv")
         write_table(table.drop(columns="problem"), run.folder / "sets.parquet")
-        items, meta = items_of(table), meta_of(table)
-        how = partial(QuestionWording, parser=self.parser_of_questions, prompts=self.prompts)
-        return in_forms(
-            self.form, lambda form: how(form=form).questions(items, sets.pool.files, meta)
+        ask = partial(
+            questions_of,
+            items_of(table),
+            sets.pool.files,
+            meta_of(table),
+            parser=self.parser_of_questions,
+            prompts=self.prompts,
         )
+        return in_forms(self.form, lambda form: ask(form=form))
 
     def _read_published(
         self, run: BenchmarkSession, bench: str
     ) -> tuple[QuestionSets, Contents | None, Spaces]:
         """The published questions, what is in their images, and the spaces of CLIPs by name."""
-        published, settings = self._published(bench), run.inputs.settings
-        verdicts = Verdicts.read(self.audit)
-        annotations = run.inputs.annotations if published.is_annotated(settings) else None
+        published, verdicts = self._published(run, bench), Verdicts.read(self.audit)
+        annotations = run.inputs.annotations if published.is_annotated else None
         sets, audit = published.read(annotations, verdicts)
         write_csv(audit, run.folder / "audit.csv")
-        contents = None if annotations is None else contents_of(annotations, self.crowd)
-        if annotations is not None and contents is not None:
+        contents = None
+        if annotations is not None:
+            contents = contents_of(annotations, self.crowd)
             self._pope.add_to(sets, contents, len(audit), self._wording, run.seed)
             run.record.annotations = {"name": annotations.name}
-        why_not = published.without_space(settings, sets)
+        why_not = published.without_space(sets)
         if why_not and self.ablations:
             raise UserError(f"task.ablations need a CLIP that looks at the images. {why_not}")
         spaces = {} if why_not else self._spaces(run, sets, sets.rows)
@@ -240,9 +244,12 @@ class Oric(Benchmark):
             among = np.unique(sets.sets[ORIC]["row"])
             for name in self.ablations:
                 sets.make(name, builder.ablation(self._how, name, among), self._wording)
-        unknown = published.unknown(settings, sets)
         rejected = audit.loc[verdicts.rejects(audit), "question_id"].astype(str).tolist()
-        run.record.oric = {"bench": bench, "unknown": unknown, "rejected": rejected}
+        run.record.oric = {
+            "bench": bench,
+            "unknown": published.unknown(why_not),
+            "rejected": rejected,
+        }
         return sets, contents, spaces
 
     def _constructed(self, run: BenchmarkSession) -> tuple[QuestionSets, Contents | None, Spaces]:

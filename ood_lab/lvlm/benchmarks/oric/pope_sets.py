@@ -13,6 +13,7 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations.image_contents import Contents, pair_counts
+from ood_lab.lvlm.benchmarks.oric.published_files import problem_of
 from ood_lab.lvlm.benchmarks.oric.question_sets import ITEM, SUBSET, QuestionSets, Wording
 from ood_lab.lvlm.benchmarks.pope import pope_records, split_of
 from ood_lab.lvlm.parsers import NO, YES
@@ -95,7 +96,6 @@ class PopeSets:
 
     Attributes:
         entries: of ``task.pope``: a kind of sampling to draw questions by, or a published file.
-        wording: of the other benchmark, for the questions of files.
         subset: questions of one more set that is drawn from each; None = there is none.
 
     Raises:
@@ -103,7 +103,6 @@ class PopeSets:
     """
 
     entries: Sequence[str]
-    wording: Wording
     subset: int | None = None
 
     def __post_init__(self) -> None:
@@ -118,10 +117,8 @@ class PopeSets:
 
     def published(self) -> dict[str, tuple[pd.DataFrame, str]]:
         """The sets of files: their questions, see :func:`read_pope`, and the file."""
-        return {_name(item): self._read(item) for item in self.entries if item not in SAMPLINGS}
-
-    def _read(self, entry: str) -> tuple[pd.DataFrame, str]:
-        return read_pope(Path(entry), self.wording), str(Path(entry))
+        files = [item for item in self.entries if item not in SAMPLINGS]
+        return {_name(file): (read_pope(Path(file)), file) for file in files}
 
     def add_to(
         self, sets: QuestionSets, contents: Contents, count: int, wording: Wording, seed: int
@@ -143,8 +140,7 @@ class PopeSets:
             if entry in SAMPLINGS:
                 sets.make(name, pope_of(contents, sampling_of(entry), count, seed), wording)
             elif name not in sets.sets:
-                questions, source = self._read(entry)
-                sets.publish(name, questions, source)
+                sets.sets[name] = sets.pool.located(read_pope(Path(entry)), entry)
             if self.subset is not None:
                 sets.draw(name, self.subset, seed)
 
@@ -168,14 +164,13 @@ def _name(entry: str) -> str:
     return f"pope_{sampling_of(entry)}"
 
 
-def read_pope(file: Path, wording: Wording) -> pd.DataFrame:
-    """POPE's published questions (:data:`ITEM`): in their own words first, then in other ones.
+def read_pope(file: Path) -> pd.DataFrame:
+    """POPE's published questions (:data:`ITEM`): in their own words first, then in ORIC's.
 
     All sets of a run are so asked in the same wordings, and differ by what they ask about.
 
     Args:
         file: of POPE.
-        wording: of the other sets, whose first one POPE's own takes the place of.
 
     Raises:
         UserError: see :func:`~ood_lab.lvlm.benchmarks.pope.pope_records`, or a text
@@ -189,6 +184,6 @@ def read_pope(file: Path, wording: Wording) -> pd.DataFrame:
                 f"{file}, record {number}: '{row.text}' is not worded as POPE's questions are "
                 "(Is there a dog in the image?)"
             )
-        problem = [row.text, *wording(results[1])[1:]]
+        problem = [row.text, *problem_of(results[1])[1:]]
         items.append((number, row.image, results[1], problem, row.answer))
     return pd.DataFrame(items, columns=[*ITEM])

@@ -170,48 +170,42 @@ def plain_text(problem: str, form: Form = "plain") -> str:
     return f"Question: {problem}\n{_SECOND_LINE[form]}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class QuestionWording:
-    """How items become prompts.
+def questions_of(
+    items: Sequence[OricItem],
+    files: Mapping[str, str],
+    meta: Sequence[Mapping[str, Any]],
+    form: Form = "plain",
+    parser: str = "default",
+    prompts: int = 4,
+) -> Iterator[Question]:
+    """One question for each item and wording.
 
-    Attributes:
+    Args:
+        items: of one set.
+        files: path of each image, by the name that the items have.
+        meta: of each item: ``split`` (name of the set) and what results are divided by.
         form: ``plain``, or ``cot``, a chain of thought.
         parser: reads the replies.
         prompts: how many of an item's wordings are used.
     """
-
-    form: Form = "plain"
-    parser: str = "default"
-    prompts: int = 4
-
-    def questions(
-        self, items: Sequence[OricItem], files: Mapping[str, str], meta: Sequence[Mapping[str, Any]]
-    ) -> Iterator[Question]:
-        """One question for each item and wording.
-
-        Args:
-            items: of one set.
-            files: path of each image, by the name that the items have.
-            meta: of each item: ``split`` (name of the set) and what results are divided by.
-        """
-        for item, known in zip(items, meta, strict=True):
-            for number, problem in enumerate(item.problem[: self.prompts], 1):
-                yield Question(
-                    question_id=f"{known['split']}/{item.id}/{number}",
-                    task=TASK,
-                    image=files[item.image],
-                    text=plain_text(problem, self.form),
-                    answer=item.solution,
-                    parser=self.parser,
-                    pair_id=item.image,
-                    meta={
-                        "category": item.target_object,
-                        "item": item.id,
-                        "prompt": number,
-                        **known,
-                    },
-                    reply="steps" if self.form == "cot" else "word",
-                )
+    for item, known in zip(items, meta, strict=True):
+        for number, problem in enumerate(item.problem[:prompts], 1):
+            yield Question(
+                question_id=f"{known['split']}/{item.id}/{number}",
+                task=TASK,
+                image=files[item.image],
+                text=plain_text(problem, form),
+                answer=item.solution,
+                parser=parser,
+                pair_id=item.image,
+                meta={
+                    "category": item.target_object,
+                    "item": item.id,
+                    "prompt": number,
+                    **known,
+                },
+                reply="steps" if form == "cot" else "word",
+            )
 
 
 @dataclass(frozen=True)
@@ -303,53 +297,53 @@ class PublishedSets:
         folder: of the images; None = that of the annotations.
         recorded: the answers are given, so that no model looks at an image.
         foreign_clip: a shipped CLIP may judge images that it knows nothing of.
+        settings: the configuration.
     """
 
     sets: Mapping[str, tuple[pd.DataFrame, str]]
     folder: Path | None
     recorded: bool
     foreign_clip: bool
+    settings: Mapping[str, Any]
 
     @property
     def _bench(self) -> str:
         """The file of the benchmark."""
         return next(iter(self.sets.values()))[1]
 
-    def check_images(self, settings: Mapping[str, Any]) -> None:
+    def check_images(self) -> None:
         """Rejects questions about images that are nowhere.
-
-        Args:
-            settings: the configuration.
 
         Raises:
             UserError: the folder is missing, or neither it nor annotations are given.
         """
         if self.folder is not None and not self.folder.is_dir():
             raise UserError(f"task.images={self.folder} is not a directory")
-        if self.folder is None and not self.is_annotated(settings) and not self.recorded:
+        if self.folder is None and not self.is_annotated and not self.recorded:
             raise UserError("task.bench: where are its images? Give task.images=DIR")
 
-    def check_clips(self, settings: Mapping[str, Any], groups: tuple[str, ...]) -> None:
+    def check_clips(self, groups: tuple[str, ...]) -> None:
         """Rejects a shipped CLIP that is to judge images that it knows nothing of.
 
         Args:
-            settings: the configuration.
             groups: of the CLIPs, ``clip`` or ``image_text``.
 
         Raises:
             UserError: there is one.
         """
-        if self._is_foreign(settings):
-            refuse_shipped(settings, self._bench, groups)
+        if self._is_foreign:
+            refuse_shipped(self.settings, self._bench, groups)
 
-    def is_annotated(self, settings: Mapping[str, Any]) -> bool:
+    @property
+    def is_annotated(self) -> bool:
         """Whether the annotations are of these images; builtin ones are not of a given folder."""
-        node = settings.get("annotations")
+        node = self.settings.get("annotations")
         return bool(node) and (self.folder is None or not is_builtin(node or {}))
 
-    def _is_foreign(self, settings: Mapping[str, Any]) -> bool:
+    @property
+    def _is_foreign(self) -> bool:
         """Whether a shipped CLIP knows nothing of the images."""
-        builtin = self.is_annotated(settings) and is_builtin(settings["annotations"])
+        builtin = self.is_annotated and is_builtin(self.settings["annotations"])
         return not self.foreign_clip and not builtin
 
     def read(
@@ -367,45 +361,43 @@ class PublishedSets:
         """
         names = [name for questions, _ in self.sets.values() for name in questions["image"]]
         sets = QuestionSets(Pool.of(annotations, self.folder, names))
-        own, *rest = self.sets
-        questions, source = self.sets[own]
-        sets.publish(own, questions, source)
+        for name, (questions, source) in self.sets.items():
+            sets.sets[name] = sets.pool.located(questions, source)
+        own = next(iter(self.sets))
         audit = audit_of(sets.sets[own], verdicts)
         verdicts.check_questions(audit)
         kept = ~verdicts.rejects(audit)
         if not kept.any():
             raise UserError(f"{verdicts.path} rejects every question of {self._bench}")
         sets.sets[own] = sets.sets[own][kept].reset_index(drop=True)
-        for name in rest:
-            questions, source = self.sets[name]
-            sets.publish(name, questions, source)
-        lost = self._lost(sets)
-        if lost and not self.recorded:
-            name = sets.pool.missing(sets.rows)[0].name
-            raise UserError(f"{lost}, '{name}' for one: give their folder, task.images=DIR")
+        if not self.recorded and (missing := sets.pool.missing(sets.rows)):
+            example = f"'{missing[0].name}' for one: give their folder, task.images=DIR"
+            raise UserError(f"{self._lost(missing, sets)}, {example}")
         return sets, audit
 
-    def _lost(self, sets: QuestionSets) -> str | None:
-        lost = sets.pool.missing(sets.rows)
-        if not lost:
-            return None
+    def _lost(self, missing: Sequence[Path], sets: QuestionSets) -> str:
         folder = f"in '{self.folder}'" if self.folder is not None else "here"
-        return f"{len(lost):,} of the {len(sets.rows):,} images of {self._bench} are not {folder}"
+        counts = f"{len(missing):,} of the {len(sets.rows):,} images of {self._bench}"
+        return f"{counts} are not {folder}"
 
-    def without_space(self, settings: Mapping[str, Any], sets: QuestionSets) -> str | None:
+    def without_space(self, sets: QuestionSets) -> str | None:
         """Why no CLIP can look at the images, in a sentence; None where one can."""
-        if lost := self._lost(sets):
-            return f"{_SPACES}: {lost}"
-        if not settings.get("clip"):
+        if missing := sets.pool.missing(sets.rows):
+            return f"{_SPACES}: {self._lost(missing, sets)}"
+        if not self.settings.get("clip"):
             return f"{_SPACES}: no CLIP is chosen (clip=vit_b32)"
-        for label, knows in shipped_clips(settings, "clip") if self._is_foreign(settings) else ():
+        for label, knows in shipped_clips(self.settings, "clip") if self._is_foreign else ():
             return f"{_SPACES}: {label} knows only {knows}; choose a real CLIP (clip=vit_b32)"
         return None
 
-    def unknown(self, settings: Mapping[str, Any], sets: QuestionSets) -> list[str]:
-        """What cannot be known of the questions, a sentence each, which is reported."""
-        facts = None if self.is_annotated(settings) else _FACTS
-        unknown = [item for item in (self.without_space(settings, sets), facts) if item]
+    def unknown(self, without_space: str | None) -> list[str]:
+        """What cannot be known of the questions, a sentence each, which is reported.
+
+        Args:
+            without_space: see the method of this name.
+        """
+        facts = None if self.is_annotated else _FACTS
+        unknown = [item for item in (without_space, facts) if item]
         for item in unknown:
             log.warning("not known of %s: %s", self._bench, item)
         return unknown

@@ -132,10 +132,6 @@ class QuestionSets:
     pool: Pool
     sets: dict[str, pd.DataFrame] = field(default_factory=dict)
 
-    def publish(self, split: str, questions: pd.DataFrame, source: str) -> None:
-        """Adds the questions of a file, see ``Pool.located``."""
-        self.sets[split] = self.pool.located(questions, source)
-
     def make(self, split: str, rows: pd.DataFrame, wording: Wording) -> None:
         """Adds questions that were made from the annotations, ``row, object, label``."""
         assert self.pool.annotations is not None

@@ -1,11 +1,11 @@
 import json
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 from small_concepts import SHARED, SMALL, needs_data
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.ode.published_files import read_pictures, write_published
+from ood_lab.lvlm.benchmarks.ode.published_files import read_pictures
 from ood_lab.lvlm.benchmarks.ode.queries import questions_of
 from ood_lab.lvlm.concepts.concepts import Attribute, Pair, truth_graph
 from ood_lab.lvlm.image_generation.compositions import Composition, Concept, compose
@@ -61,21 +61,30 @@ def test_pictures_come_back_as_they_were(tmp_path):
         read_pictures(tmp_path / "pictures.jsonl")
 
 
+def test_annotations_of_ode_are_pictures(tmp_path):
+    row = {"id": 1, "type": "standard", "image": "a.png", "info_type": "ev"}
+    row |= {"truth": ["apple", "sky"], "hallu": ["dog", "umbrella", "cat"]}
+    row |= {"truth_attr": ["red", "", "", ""], "hallu_attr": ["green", "", "", ""]}
+    (tmp_path / "annotations.json").write_text(json.dumps([row]))
+    assert read_pictures(tmp_path / "annotations.json") == [replace(PICTURE, meta={})]
+
+
 @needs_data
-def test_published_files_are_reproduced_to_the_letter(tmp_path):
-    pictures = read_pictures(SHARED / "annotations_updated.json")
-    write_published(pictures, Path(), tmp_path)
-    files = {path.name: json.loads(path.read_text()) for path in tmp_path.iterdir()}
-    assert {name: len(rows) for name, rows in files.items()} == {
-        "annotations_updated.json": 808,
-        "queries-generative.json": 808,
-        "queries-discriminative_existence.json": 2376,
-        "queries-discriminative_attribute.json": 5602,
-    }
-    for name, rows in files.items():
-        assert rows == json.loads((SHARED / name).read_text())
-    ids = [question.question_id for question in questions_of(pictures, released=True)]
-    assert len(set(ids)) == len(ids) == 8786
+def test_published_queries_are_asked_to_the_letter():
+    asked = questions_of(read_pictures(SHARED / "annotations_updated.json"), released=True)
+    assert len({question.question_id for question in asked}) == len(asked) == 8786
+    captions, *closed = (
+        json.loads((SHARED / f"queries-{name}.json").read_text())
+        for name in ("generative", "discriminative_existence", "discriminative_attribute")
+    )
+    assert [len(captions), *map(len, closed)] == [808, 2376, 5602]
+    published = [(row["image"], row["generative"]) for row in captions]
+    assert [(q.image, q.text) for q in asked[:808]] == published
+    assert [(q.image, q.text, q.answer, q.meta["split"]) for q in asked[808:]] == [
+        (row["image"], row["discriminative"], row["dis_truth"], row["type"])
+        for rows in closed
+        for row in rows
+    ]
 
 
 def test_attributes_are_drawn_with_the_pair_and_swapped_only_by_chance_criteria():

@@ -24,7 +24,7 @@ from ood_lab.common.files import read_table
 from ood_lab.lvlm.benchmarks.ode.benchmark import read_round
 from ood_lab.lvlm.benchmarks.ode.criteria import OdeConstruction, Standard
 from ood_lab.lvlm.benchmarks.ode.published_files import read_pictures
-from ood_lab.lvlm.concepts.concepts import read_graphml
+from ood_lab.lvlm.concepts.concepts import Attribute, read_graphml
 from ood_lab.lvlm.questions.question_files import Question, read_questions, write_questions
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -169,22 +169,29 @@ def test_released_candidates_come_twice_and_every_question_is_answered(tmp_path)
     assert (read_table(folder / "results.parquet")["n_failed"] == 0).all()
 
 
-def test_published_files_lead_to_the_same_questions(tmp_path):
+def test_published_annotations_lead_to_the_same_questions(tmp_path):
     build = ("task.released=true", "task.until=build")
     assert run(tmp_path, *build) == 0
     first = folder_of(tmp_path)
-    pictures = f"task.pictures={first}/published/annotations_updated.json"
+    rows = []
+    for item in read_pictures(first / "pictures.jsonl"):
+        pairs = [pair or Attribute("", "") for pair in (*item.states, *item.actions)]
+        true, false = ([getattr(pair, side) for pair in pairs] for side in ("true", "false"))
+        row = {"image": Path(item.file).name, "type": item.criterion, "info_type": item.kind}
+        row |= {"truth": item.truth[:2], "hallu": item.hallu}
+        rows.append(row | {"truth_attr": true, "hallu_attr": false})
+    (tmp_path / "annotations_updated.json").write_text(json.dumps(rows))
+    pictures = f"task.pictures={tmp_path}/annotations_updated.json"
     assert run(tmp_path, *build, pictures, f"task.images={first}/images") == 0
     second = folder_of(tmp_path, [first])
-    for name in [path.name for path in (first / "published").iterdir()]:
-        again = (second / "published" / name).read_text()
-        assert again == (first / "published" / name).read_text()
     elsewhere = f"task.pictures={second}/pictures.jsonl"  # with images of another folder
     assert run(tmp_path, *build, elsewhere) == 0
-    texts = [[q.text for q in read_questions(f / "questions.jsonl")] for f in (first, second)]
-    assert texts[0] == texts[1]
-    queries = [json.loads(f.read_text()) for f in (first / "published").glob("queries-*")]
-    assert sum(map(len, queries)) == len(texts[0])
+    third = folder_of(tmp_path, [first, second])
+    texts, *others = (
+        [q.text for q in read_questions(folder / "questions.jsonl")]
+        for folder in (first, second, third)
+    )
+    assert others == [texts, texts]
 
 
 @pytest.mark.slow

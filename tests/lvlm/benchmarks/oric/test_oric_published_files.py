@@ -11,8 +11,8 @@ from ood_lab.lvlm.answers.judgements import judge
 from ood_lab.lvlm.benchmarks.oric.page import KIND
 from ood_lab.lvlm.benchmarks.oric.published_files import (
     OricItem,
-    QuestionWording,
     problem_of,
+    questions_of,
     read_bench,
     read_predictions,
     read_train,
@@ -48,7 +48,7 @@ def by_wording(results):
 
 def questions(items):
     files = {item.image: f"/images/{item.image}" for item in items}
-    return list(QuestionWording().questions(items, files, [{"split": "oric"}] * len(items)))
+    return list(questions_of(items, files, [{"split": "oric"}] * len(items)))
 
 
 @pytest.mark.slow
@@ -174,9 +174,7 @@ def test_questions_are_worded_as_the_paper_does():
         "Question: Is there a dog in the image?\n"
         "Please answer the question based on the given image."
     )
-    cot = next(
-        iter(QuestionWording(form="cot").questions(small()[:1], {"a.jpg": "x"}, [{"split": "s"}]))
-    )
+    cot = next(iter(questions_of(small()[:1], {"a.jpg": "x"}, [{"split": "s"}], form="cot")))
     assert cot.text.endswith(
         "\nLet's think step-by-step and then answer the question based on the given image."
     )

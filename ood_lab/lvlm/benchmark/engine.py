@@ -52,7 +52,15 @@ from ood_lab.report.rendering.drawing import optional
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.summary import LINES, show_blocks, show_warnings
 from ood_lab.report.rendering.table import Table
-from ood_lab.schema.results import PART, RESULTS, NamedTables, Tables, write_results
+from ood_lab.schema.results import (
+    PART,
+    RESULTS,
+    NamedTables,
+    Tables,
+    first_way,
+    whole,
+    write_results,
+)
 from ood_lab.schema.run_record import QuestionsRecord, ReadingRecord, RunRecord
 
 QUESTIONS, ANSWERS = "questions.jsonl", "answers.jsonl"
@@ -71,7 +79,13 @@ def check_benchmark(benchmark: Benchmark, run: BenchmarkSession) -> None:
             f"metrics.n_bootstrap={run.draws}: intervals need resamples, 1,000 for example"
         )
     if benchmark.questions is not None:
-        _check_questions(benchmark, Path(benchmark.questions))
+        asks = benchmark.words.asks
+        kinds = list(dict.fromkeys(q.task for q in read_questions(Path(benchmark.questions))))
+        if kinds and not set(kinds) & set(asks):
+            raise UserError(
+                f"task.questions={benchmark.questions} are of another benchmark "
+                f"({', '.join(kinds[:3])}; here: {', '.join(asks[:3])}): choose its task=..."
+            )
     for other in map(Path, benchmark.against):
         if not all((other / file).is_file() for file in (RESULTS, "judged.parquet")):
             raise UserError(
@@ -98,15 +112,6 @@ def _check_parser(benchmark: Benchmark, run: BenchmarkSession) -> None:
         )
     if chosen:
         _ = run.inputs.reader.made_with  # a missing folder shows before anything is asked
-
-
-def _check_questions(benchmark: Benchmark, file: Path) -> None:
-    kinds = list(dict.fromkeys(question.task for question in read_questions(file)))
-    if kinds and not set(kinds) & set(benchmark.words.asks):
-        raise UserError(
-            f"task.questions={file} are of another benchmark ({', '.join(kinds[:3])}; here: "
-            f"{', '.join(benchmark.words.asks[:3])}): choose its task=..."
-        )
 
 
 def run_benchmark(benchmark: Benchmark, run: BenchmarkSession) -> pd.DataFrame | None:
@@ -344,7 +349,7 @@ class _Scoring:
         if second is None:
             return scored, None
         sets = second[second[PART].isna()]
-        return scored, ScoredRun(run.folder, self.source, sets, judgements.second, {}, run.record)
+        return scored, replace(scored, results=sets, judged=judgements.second, tables={})
 
     def _of_models(self, judgements: _Judged) -> Tables:
         """Answers of all models to the same questions; empty where there is only one."""
@@ -363,10 +368,7 @@ class _Scoring:
         """The spread of the numbers over the samples."""
         run, words = self.run, self.benchmark.words
         repeated = [self.benchmark.results(run, item, self.model) for item in judgements.repeated]
-        wholes = [
-            ScoredRun(run.folder, self.source, item, {}, {}, run.record).whole
-            for item in (first, *repeated)
-        ]
+        wholes = [whole(first_way(item)) for item in (first, *repeated)]
         parsed = [item["judged"] for item in (judgements.first, *judgements.repeated)]
         return sample_spread(wholes, parsed, words.compared, words.joined)
 

@@ -169,7 +169,15 @@ class Ode(CaptionBenchmark):
             raise UserError("nothing to start from: choose annotations=... or concepts=amber")
         _ = self._before
         makes = self.questions is None and self.pictures is None
-        self._check_origins(run, makes)
+        if self.origins and not makes:
+            raise UserError("task.origins are of images that are made: remove task.pictures")
+        for name, source in (self.origins or {}).items():
+            if name == SYNTHETIC:
+                raise UserError(f"task.origins.{name} is the set of made images: choose a name")
+            if source != ANNOTATIONS:
+                listed_photographs(Path(source))
+            elif not settings.get("annotations"):
+                raise UserError(f"task.origins.{name}={source} needs annotations=...")
         if makes:
             if not settings.get("generator"):
                 raise UserError(
@@ -178,23 +186,12 @@ class Ode(CaptionBenchmark):
                 )
             run.inputs.generator.check()
             if not self.foreign_clip:
-                refuse_foreign(run.inputs.settings, ("generator", "annotations"), ("image_text",))
+                refuse_foreign(settings, ("generator", "annotations"), ("image_text",))
         if makes and self.filter is not None and not settings.get("image_text"):
             raise UserError(
                 "task.filter needs an image-text model to look at the images: choose "
                 "image_text=[...], or task.filter=null"
             )
-
-    def _check_origins(self, run: BenchmarkSession, makes: bool) -> None:
-        if self.origins and not makes:
-            raise UserError("task.origins are of images that are made: remove task.pictures")
-        if SYNTHETIC in (self.origins or {}):
-            raise UserError(f"task.origins.{SYNTHETIC} is the set of made images: choose a name")
-        for name, source in (self.origins or {}).items():
-            if source != ANNOTATIONS:
-                listed_photographs(Path(source))
-            elif not run.inputs.settings.get("annotations"):
-                raise UserError(f"task.origins.{name}={source} needs annotations=...")
 
     @property
     def _before(self) -> Round | None:

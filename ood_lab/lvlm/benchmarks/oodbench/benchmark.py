@@ -36,7 +36,7 @@ from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.pages.benchmark_page import PageBlocks, ScoredRun
 from ood_lab.lvlm.questions.package_exports import GroupMetric
 from ood_lab.lvlm.questions.question_files import Question, read_questions
-from ood_lab.lvlm.questions.question_forms import Form, Forms, in_forms
+from ood_lab.lvlm.questions.question_forms import Forms, in_forms
 from ood_lab.lvlm.questions.question_images import with_images_found
 from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
 from ood_lab.schema.results import NamedTables, Tables
@@ -224,16 +224,15 @@ class OODBench(Benchmark):
         run.record.division = asdict(rule) | {"pairs": {str(k): int(v) for k, v in results.items()}}
         log.info("annotated pairs by split: %s", results)
 
-        def asked(form: Form) -> list[Question]:
-            how = QuestionSettings(
-                form=form,
-                cot_article=self.cot_article,
-                parser=self.parser_of_questions,
-                bap_per_image=self.bap_per_image,
-            )
-            return how.questions(sample, annotations, run.seed)
-
-        return in_forms(self.form, asked)
+        how = QuestionSettings(
+            cot_article=self.cot_article,
+            parser=self.parser_of_questions,
+            bap_per_image=self.bap_per_image,
+        )
+        return in_forms(
+            self.form,
+            lambda form: replace(how, form=form).questions(sample, annotations, run.seed),
+        )
 
     @property
     def group_metrics(self) -> Mapping[str, GroupMetric]:

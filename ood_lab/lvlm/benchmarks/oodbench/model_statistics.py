@@ -328,8 +328,10 @@ class OODBenchStatistics:
             return None
         side = self._ood_pairs(self.train)
         pairs = list(zip(side["image"], side["category"], strict=True))
-        known = annotated_categories(Path(str(self.train)))
-        return Corpora.read(self.corpora, pairs, self.synonyms, known)
+        division = read_table(Path(str(self.train)) / DIVISION)
+        return Corpora.read(
+            self.corpora, pairs, self.synonyms, set(division["category"].astype(str))
+        )
 
     def _check(self, runs: Sequence[ModelRun], hard: Sequence[ModelRun]) -> None:
         names = [run.name for run in runs]
@@ -377,7 +379,17 @@ class OODBenchStatistics:
         return first, second
 
     def _ood_pairs(self, folder: str | Path | None) -> pd.DataFrame:
-        pairs = audited_pairs(Path(str(folder)))
+        """OOD pairs of a run that built questions, none cut: ``image, category, file, split``.
+
+        Raises:
+            UserError: the folder has no ``audit.csv``.
+        """
+        file = Path(str(folder)) / "audit.csv"
+        if not file.is_file():
+            raise UserError(
+                f"{folder} has no audit.csv: give a run of task=oodbench that built questions"
+            )
+        pairs = read_ood_pairs(file)
         return pairs[pairs["split"] == self.split]
 
     def _mmd(
@@ -423,9 +435,8 @@ def read_runs(folders: Sequence[str]) -> list[ModelRun]:
     if len({run.path.resolve() for run in runs}) < len(runs):
         raise UserError("a run is named twice")
     paths = [run.path for run in runs]
-    for reading in [RunRecord.read(path).reading for path in paths[:1]]:
-        for warning in read_otherwise(reading, "", paths).values():
-            raise UserError(warning)
+    if paths and (other := read_otherwise(RunRecord.read(paths[0]).reading, "", paths)):
+        raise UserError(next(iter(other.values())))
     names = _told_apart([(run.name, run.path) for run in runs])
     return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 
@@ -480,26 +491,3 @@ def built_in(run: Path) -> Path | None:
     asked = (read_config(run).get("task") or {}).get("questions")
     places = [run, Path(asked).parent] if asked else [run]
     return next((place for place in places if (place / "audit.csv").is_file()), None)
-
-
-def audited_pairs(folder: Path) -> pd.DataFrame:
-    """OOD pairs of a run that built questions, none cut: ``image, category, file, split``.
-
-    Raises:
-        UserError: the folder has no ``audit.csv``.
-    """
-    file = folder / "audit.csv"
-    if not file.is_file():
-        raise UserError(
-            f"{folder} has no audit.csv: give a run of task=oodbench that built questions"
-        )
-    return read_ood_pairs(file)
-
-
-def annotated_categories(folder: Path) -> set[str]:
-    """The categories of all annotated pairs of a run that built questions, OOD or not.
-
-    Raises:
-        UserError: the folder has no division.
-    """
-    return set(read_table(folder / DIVISION)["category"].astype(str))

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ood_lab.common.files import read_table
-from ood_lab.lvlm.benchmarks.oric.set_analyses import ANNOTATED, TIER_SHARES
+from ood_lab.lvlm.benchmarks.oric.set_analyses import ANNOTATED, TIER_SHARES, TIERS
 from ood_lab.lvlm.pages.benchmark_page import captioned, title_of
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import add_legend, panels
@@ -31,7 +31,8 @@ from ood_lab.report.rendering.table import (
 )
 from ood_lab.schema.results import Names
 
-_TIERS = {"small": "small", "medium": "medium", "large": "large"}
+#: Panels of the figure of sizes.
+_SIZES = {"size": "Present objects by size", "seen": "Share of them that is seen"}
 _TRUTH = {"yes": "present: share seen", "no": "absent: share not seen"}
 
 
@@ -60,37 +61,6 @@ def context_curves(curve: pd.DataFrame, sets: Names, footer: str) -> Figure:
     return figure
 
 
-def tier_bars(shares: pd.DataFrame, recall: pd.DataFrame, sets: Names, footer: str) -> Figure:
-    """How large the objects are, and how often they are seen; a bar a tier and set.
-
-    Args:
-        shares: rows ``tier_share`` of
-            :func:`ood_lab.lvlm.benchmarks.oric.set_analyses.analyses_of`.
-        recall: see :func:`ood_lab.lvlm.benchmarks.oric.set_analyses.by_tier`; may be empty.
-        sets: key in the rows → name.
-        footer: text below.
-    """
-    sizes = shares.rename(columns={"key": "tier"}).assign(metric="size")
-    seen = recall.rename(columns={"accuracy": "value"}).assign(metric="seen")
-    titles = {"size": "Present objects by size", "seen": "Share of them that is seen"}
-    rows = pd.concat([sizes, seen]) if len(seen) else sizes
-    return bar_panels(rows, titles, sets, footer, series=("tier", _TIERS))
-
-
-def measure_bars(rows: pd.DataFrame, sets: Names, title: str, footer: str) -> Figure:
-    """One bar per set and series, with its 95% interval.
-
-    Args:
-        rows: ``split, series, value, ci_low, ci_high``.
-        sets: key in the rows → name.
-        title: of the panel.
-        footer: text below.
-    """
-    series = {str(name): str(name) for name in rows["series"].unique()}
-    named = rows.assign(metric="one")
-    return bar_panels(named, {"one": title}, sets, footer, series=("series", series), factor=1.0)
-
-
 #: What is called what there is but for the questions.
 _ALL_OBJECTS = {ANNOTATED: "all annotated objects"}
 _LABELS = {"yes": "present", "no": "absent"}
@@ -104,19 +74,6 @@ _GROUPS = {
 }
 #: Analyses that have a figure, and what their bars are divided by.
 _FIGURES = {"clip_score": "label", "p_context": "label", "min_distance": "clip"}
-
-
-def context_figure(context: pd.DataFrame, sets: Names, footer: str) -> PlannedFigure:
-    """Right answers over ``P(object | context)``.
-
-    Args:
-        context: see :func:`ood_lab.lvlm.benchmarks.oric.set_analyses.curve_of`.
-        sets: key in the rows → name of its line.
-        footer: text below.
-    """
-    shown = {name: words for name, words in sets.items() if (context["split"] == name).any()}
-    draw = partial(context_curves, context, shown, footer)
-    return captioned("context", draw, said=context_words(context))
 
 
 def context_words(curve: pd.DataFrame) -> str:
@@ -172,15 +129,21 @@ def analysis_figures(
         shares = results[results["analysis"] == analysis]
         if not len(shares):
             continue
-        recall = shares.iloc[:0].assign(tier="", edges="") if tiers is None else tiers
-        of_edges = recall[recall["edges"] == column]
-        draw = partial(tier_bars, shares, of_edges, {**sets, **_ALL_OBJECTS}, footer)
+        parts = [shares.rename(columns={"key": "tier"}).assign(metric="size")]
+        if tiers is not None and len(seen := tiers[tiers["edges"] == column]):
+            parts.append(seen.rename(columns={"accuracy": "value"}).assign(metric="seen"))
+        names, by = {**sets, **_ALL_OBJECTS}, ("tier", {tier: tier for tier in TIERS})
+        draw = partial(bar_panels, pd.concat(parts), _SIZES, names, footer, series=by)
         yield captioned(f"{column}s", draw)
     for name, series in _FIGURES.items():
         rows = results[(results["analysis"] == name) & _of_whole_sets(results)]
         if len(rows):
-            rows = rows.assign(series=rows[series].replace(_LABELS))
-            draw = partial(measure_bars, rows, sets, title_of(name), footer)
+            rows = rows.assign(series=rows[series].replace(_LABELS).astype(str))
+            by = ("series", {label: label for label in rows["series"].unique()})
+            title = {name: title_of(name)}
+            draw = partial(
+                bar_panels, rows, title, sets, footer, panel="analysis", series=by, factor=1.0
+            )
             yield captioned(name, draw)
 
 

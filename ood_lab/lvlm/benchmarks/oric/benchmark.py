@@ -261,8 +261,9 @@ class Oric(Benchmark):
         builder = Builder(contents, spaces[run.inputs.clip.name], self._judge(run), run.seed)
         bench, train = builder.oric(self._how, self.train_pairs)
         verdicts, wording = Verdicts.read(self.audit), self._wording
-        kept = write_construction(bench, train, annotations, verdicts, wording, run.folder)
-        sets.make(ORIC, kept, wording)
+        sets.sets[ORIC] = write_construction(
+            bench, train, annotations, verdicts, wording, run.folder
+        )
         for name in self.ablations:
             sets.make(name, builder.ablation(self._how, name), wording)
         self._pope.add_to(sets, contents, len(bench.questions), wording, run.seed)
@@ -316,9 +317,7 @@ class Oric(Benchmark):
 
     def asked(self, run: BenchmarkSession, questions: Questions) -> Questions:
         """Without the questions that a person has rejected."""
-        verdicts = self._verdicts
-        verdicts.check_asked(questions, ORIC)
-        return verdicts.without_rejected(questions, ORIC)[0]
+        return self._verdicts.without_rejected(questions, ORIC)[0]
 
     def recorded(self, run: BenchmarkSession, questions: Questions) -> list[Answer] | None:
         """Predictions of ORIC's code, where they are given."""

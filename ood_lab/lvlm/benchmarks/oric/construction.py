@@ -122,11 +122,10 @@ class Expectation:
 
     def text(self, wording: Wording) -> str:
         """The question to a language model, as the paper prints it or as the code sends it."""
+        names, noun = f"[{','.join(self.background)}]", "target objects"
         if wording == "paper":
-            names = json.dumps(list(self.background), ensure_ascii=False)
-            return _QUESTION.format(background=names, noun="target object", target=self.target)
-        names = f"[{','.join(self.background)}]"
-        return _QUESTION.format(background=names, noun="target objects", target=self.target)
+            names, noun = json.dumps(list(self.background), ensure_ascii=False), "target object"
+        return _QUESTION.format(background=names, noun=noun, target=self.target)
 
 
 class Judge(Protocol):

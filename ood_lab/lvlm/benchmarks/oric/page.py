@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,8 @@ from ood_lab.lvlm.benchmarks.oric.analysis_page import (
     analyses_in,
     analysis_figures,
     analysis_tables,
-    context_figure,
+    context_curves,
+    context_words,
 )
 from ood_lab.lvlm.benchmarks.oric.pope_sets import POPE_SETS, SAMPLINGS
 from ood_lab.lvlm.benchmarks.oric.published_files import TASK
@@ -22,6 +24,7 @@ from ood_lab.lvlm.pages.benchmark_page import (
     PageBlocks,
     ScoredRun,
     answer_figures,
+    captioned,
     defined,
     difference_table,
     metric_table,
@@ -117,7 +120,9 @@ def figures(run: ScoredRun) -> Iterator[PlannedFigure]:
     footer = f"{run.title}. 95% intervals that resample images."
     context = run.tables.get("context")
     if context is not None:
-        yield context_figure(context, LINES, footer)
+        shown = {name: words for name, words in LINES.items() if name in set(context["split"])}
+        draw = partial(context_curves, context, shown, footer)
+        yield captioned("context", draw, said=context_words(context))
     if analyses is not None:
         yield from analysis_figures(analyses, run.tables.get("tiers"), SETS, footer)
 

@@ -127,16 +127,18 @@ class Drawing:
 
     Attributes:
         builder: what the questions are made of.
+        contents: of all images.
         settings: how they are made.
         regions: objects of interest of all images.
         pool: rows of the images that ``I'`` may be.
     """
 
     builder: Builder
+    contents: Contents
     settings: OricConstruction
     regions: Regions
     pool: Ints
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
     audit: list[dict[str, Any]] = field(default_factory=list)
     used: set[frozenset[int]] = field(default_factory=set)
     asked: set[tuple[int, int, str]] = field(default_factory=set)
@@ -144,7 +146,7 @@ class Drawing:
     read: Counter[bool] = field(default_factory=Counter)
     made: int = 0
 
-    def fill(self, order: Ints) -> None:
+    def draw(self, order: Ints) -> Constructed:
         """Goes through the images, some at a time: a judge gets several at once."""
         wanted, start = self.settings.pairs, 0
         if self.settings.rules.quota == "sampled":
@@ -154,6 +156,9 @@ class Drawing:
             self._some(order[start : start + size])
             start += size
         self._complain(len(order))
+        questions = pd.DataFrame(self.rows, columns=_QUESTION)
+        audit = pd.DataFrame(self.audit, columns=_AUDIT)
+        return Constructed(questions, audit, dict(self.skipped))
 
     def _without_repeats(self, order: Ints) -> Ints:
         """The images whose pair with the nearest no earlier image of the annotations makes."""
@@ -206,9 +211,9 @@ class Drawing:
         if self.settings.positives == "uniform":
             return {row: self._uniform(row) for row in rows.tolist()}
         entries = [e for row in rows.tolist() for e in self._of_interest(row)]
-        of_image = self.builder.contents.rows
+        of_image = self.contents.rows
         backgrounds = {row: tuple(self.regions.background(row)) for row in rows.tolist()}
-        names = self.builder.contents.names(self.builder.contents.codes[entries])
+        names = self.contents.names(self.contents.codes[entries])
         asked = [
             Expectation(name, backgrounds[int(of_image[e])], float(self.regions.rank[e]))
             for e, name in zip(entries, names, strict=True)
@@ -225,11 +230,11 @@ class Drawing:
         return results
 
     def _of_interest(self, row: int) -> list[int]:
-        where = self.builder.contents.entries(row)
+        where = self.contents.entries(row)
         return (where.start + np.flatnonzero(self.regions.interest[where])).tolist()
 
     def _uniform(self, row: int) -> tuple[list[_Positive], list[int]]:
-        where = self.builder.contents.entries(row)
+        where = self.contents.entries(row)
         every = list(range(where.start, where.stop))
         return [_Positive(entry, None, None) for entry in every], self._drawn(row, 0, every)
 
@@ -238,7 +243,7 @@ class Drawing:
         absent, cosines = self._absent(row, other)
         if len(absent) < self.settings.k:
             return FEW_NEGATIVES
-        codes = [int(self.builder.contents.codes[entry]) for entry in entries]
+        codes = [int(self.contents.codes[entry]) for entry in entries]
         questions = [(row, code, YES) for code in codes] + [(other, c, NO) for c in absent]
         if self.settings.deduplicate:
             if {row, other} in self.used or self.asked & set(questions):
@@ -251,9 +256,9 @@ class Drawing:
     def _absent(self, row: int, other: int) -> tuple[list[int], Cosines]:
         """The k absent objects to ask about, and the cosines of all."""
         settings, cosines = self.settings, self.builder.space.cosines([other])[0]
-        free = np.flatnonzero(~self.builder.contents.present[other])
+        free = np.flatnonzero(~self.contents.present[other])
         if settings.absent == "of_interest":
-            free = np.intersect1d(free, self.builder.contents.codes[self._of_interest(row)])
+            free = np.intersect1d(free, self.contents.codes[self._of_interest(row)])
         if settings.negatives == "uniform":
             return self._drawn(row, 1, free), cosines
         scores = self._scores(cosines[free])
@@ -281,15 +286,14 @@ class Drawing:
             cosines: of ``I'`` and all texts.
         """
         own, background = self.builder.space.cosines([row])[0], self.regions.background(row)
-        there = self.builder.contents.names(
-            self.builder.contents.codes[self.builder.contents.entries(other)]
-        )
+        there = self.contents.names(self.contents.codes[self.contents.entries(other)])
         asked = [(row, code, YES, background, own, -1) for code in codes]
         asked += [(other, code, NO, there, cosines, row) for code in absent]
         for image, code, label, words, of_texts, nearest_to in asked:
-            known = (self.made, *self._object(image, code, label).values(), ", ".join(words))
-            self.rows.append((*known, float(of_texts[code]), nearest_to))
-        free = np.flatnonzero(~self.builder.contents.present[other])
+            about = {"pair": self.made, "background": ", ".join(words)}
+            about |= {"cosine": float(of_texts[code]), "nearest_to": nearest_to}
+            self.rows.append(self._object(image, code, label) | about)
+        free = np.flatnonzero(~self.contents.present[other])
         order = free[np.argsort(-cosines[free], kind="stable")]
         for code in dict.fromkeys([*absent, *order[: 2 * self.settings.k].tolist()]):
             noted = {"chosen": code in absent, "pair": self.made, "skipped": ""}
@@ -298,7 +302,7 @@ class Drawing:
         self.made += 1
 
     def _object(self, row: int, code: int, label: str) -> dict[str, Any]:
-        return {"row": row, "object": self.builder.contents.categories[code], "label": label}
+        return {"row": row, "object": self.contents.categories[code], "label": label}
 
     def _note_positives(
         self, row: int, considered: Sequence[_Positive], chosen: Sequence[int], reason: str | None
@@ -314,18 +318,12 @@ class Drawing:
                 "expected": float(self.regions.expected[entry]),
                 "skipped": reason or "",
             }
-            self.audit.append(self._object(row, self.builder.contents.codes[entry], YES) | noted)
+            self.audit.append(self._object(row, self.contents.codes[entry], YES) | noted)
 
     def _drawn(self, row: int, stream: int, values: Sequence[int] | Ints) -> list[int]:
         """Up to k of some numbers, in ascending order."""
         rng, count = np.random.default_rng([self.builder.seed, row, stream]), len(values)
         return sorted(rng.choice(values, min(self.settings.k, count), replace=False).tolist())
-
-    def result(self) -> Constructed:
-        """Tables of what was made."""
-        questions = pd.DataFrame(self.rows, columns=_QUESTION)
-        audit = pd.DataFrame(self.audit).reindex(columns=_AUDIT)
-        return Constructed(questions, audit, dict(self.skipped))
 
 
 #: ``split`` of ORIC's questions.
@@ -397,9 +395,8 @@ class Builder:
                 f"task.construct.min_categories={how.min_categories} asks for"
             )
         pool = rows if how.rules.pool == "all" else eligible
-        run = Drawing(self, how, regions_of(self.contents, eligible), pool)
-        run.fill(np.random.default_rng(self.seed).permutation(eligible))
-        return run.result()
+        run = Drawing(self, self.contents, how, regions_of(self.contents, eligible), pool)
+        return run.draw(np.random.default_rng(self.seed).permutation(eligible))
 
     def ablation(
         self, how: OricConstruction, name: Ablation, among: Ints | None = None
@@ -433,7 +430,7 @@ def write_construction(
         folder: where to.
 
     Returns:
-        The questions of the benchmark that nobody has rejected.
+        The questions of the benchmark that nobody has rejected, with their texts.
 
     Raises:
         UserError: a verdict is on none of the questions.
@@ -452,7 +449,8 @@ def write_construction(
     kept = {}
     for file, made in parts.items():
         rejected = verdicts.rejects(named(made.questions))
-        kept[file] = made.questions[~rejected].reset_index(drop=True)
-        items = items_of(worded(kept[file], annotations, wording))
-        (write_bench if file == "bench" else write_train)(items, folder / f"oric_{file}.json")
+        questions = made.questions[~rejected].reset_index(drop=True)
+        kept[file] = worded(questions, annotations, wording)
+        write = write_bench if file == "bench" else write_train
+        write(items_of(kept[file]), folder / f"oric_{file}.json")
     return kept["bench"]

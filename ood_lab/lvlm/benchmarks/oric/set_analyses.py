@@ -64,7 +64,7 @@ def analyses_of(
         for name, space in spaces.items():
             results += _distances(part, name, space, resampling)
         rows += [{"split": split, **row} for row in results]
-    return pd.DataFrame(rows).reindex(columns=_COLUMNS)
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def annotated_shares(area: Floats, edges: tuple[float, float]) -> pd.DataFrame:
@@ -74,11 +74,8 @@ def annotated_shares(area: Floats, edges: tuple[float, float]) -> pd.DataFrame:
         area: of every annotated category of an image, as that of the questions, pixels.
         edges: of the tiers; COCO's own are counted too.
     """
-    results = pd.DataFrame({"label": YES, "tier": tiers(area, edges)})
-    if tuple(edges) != COCO_EDGES:
-        results["coco_tier"] = tiers(area, COCO_EDGES)
-    rows = [{"split": ANNOTATED, **row} for row in _tier_shares(results)]
-    return pd.DataFrame(rows).reindex(columns=_COLUMNS)
+    results = pd.DataFrame(tier_columns(area, edges)).assign(label=YES)
+    return pd.DataFrame(_tier_shares(results), columns=_COLUMNS).assign(split=ANNOTATED)
 
 
 def _tier_shares(part: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -250,17 +247,15 @@ def curve_of(judgements: pd.DataFrame, bins: int = 6, **resampling: Any) -> pd.D
     known = judgements[judgements["p_context"].notna() & (judgements["status"] != FAILED)]
     for truth, part in known.groupby("truth", sort=True):
         edges = np.unique(np.quantile(part["p_context"], np.linspace(0, 1, bins + 1)))
-        place = np.clip(np.searchsorted(edges, part["p_context"], side="right") - 1, 0, None)
-        cut = part.assign(bin=np.minimum(place, max(len(edges) - 2, 0)))
-        groups = [("all", cut), *cut.groupby("split", sort=False)]
-        for split, table in groups:
-            for number, cell in table.groupby("bin", sort=True):
-                low = float(edges[int(number)])
-                high = float(edges[min(int(number) + 1, len(edges) - 1)])
+        place = np.searchsorted(edges[1:-1], part["p_context"], side="right")
+        ends = {"low": edges[place], "high": edges[np.minimum(place + 1, len(edges) - 1)]}
+        cut = part.assign(**ends)
+        for split, table in [("all", cut), *cut.groupby("split", sort=False)]:
+            for (low, high), cell in table.groupby(["low", "high"], sort=True):
                 about = {"split": split, "truth": truth, "low": low, "high": high}
                 rows.append(about | _accuracy(cell, resampling))
     columns = ["split", "truth", "low", "high", "p_context", "n", "n_images"]
-    return pd.DataFrame(rows).reindex(columns=[*columns, "accuracy", "ci_low", "ci_high"])
+    return pd.DataFrame(rows, columns=[*columns, "accuracy", "ci_low", "ci_high"])
 
 
 def by_tier(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
@@ -279,7 +274,7 @@ def by_tier(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
         if len(cell := part[(part["truth"] == YES) & (part[column] == tier)])
     ]
     columns = ["split", "edges", "tier", "n", "n_images", "accuracy", "ci_low", "ci_high"]
-    return pd.DataFrame(rows).reindex(columns=columns)
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _accuracy(rows: pd.DataFrame, resampling: Mapping[str, Any]) -> dict[str, Any]:
@@ -336,10 +331,8 @@ def with_facts(
         p_context=expected[every, codes],
         area=area,
         area_share=area / np.maximum(pixels, 1),
-        tier=tiers(area, edges),
+        **tier_columns(area, edges),
     )
-    if tuple(edges) != COCO_EDGES:
-        results["coco_tier"] = tiers(area, COCO_EDGES)
     for name in LEVELS:
         if name in images:
             results[name] = images[name].to_numpy()[rows]
@@ -360,11 +353,13 @@ def with_cosines(questions: pd.DataFrame, space: ClipSpace, names: Sequence[str]
     return questions.assign(cosine=cosine)
 
 
-def tiers(area: Floats, edges: tuple[float, float] = TIER_EDGES) -> NDArray[np.object_]:
-    """Tier of each area in pixels; None where there is none (NaN)."""
-    place = np.searchsorted(np.square(edges), area, side="right")
-    names = np.array([*TIERS, None], dtype=object)
-    results: NDArray[np.object_] = names[np.where(np.isnan(area), len(TIERS), place)]
+def tier_columns(area: Floats, edges: tuple[float, float]) -> dict[str, NDArray[np.object_]]:
+    """Tier of each area in pixels, missing where the area is; by COCO's own edges, too."""
+    results = {}
+    for name, sides in (("tier", edges), ("coco_tier", COCO_EDGES)):
+        if name == "tier" or tuple(edges) != COCO_EDGES:
+            bounds = [-np.inf, *np.square(sides), np.inf]
+            results[name] = np.asarray(pd.cut(area, bounds, right=False, labels=TIERS), object)
     return results
 
 

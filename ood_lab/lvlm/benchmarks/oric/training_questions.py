@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,6 +24,7 @@ from ood_lab.lvlm.training.examples import Chats, Prompt
 from ood_lab.schema.run_record import RunRecord
 
 
+@dataclass(eq=False)
 class OricPrompts(Dataset[Prompt]):
     """Training questions with their images.
 
@@ -33,12 +35,9 @@ class OricPrompts(Dataset[Prompt]):
             the same question as the benchmark asks it.
     """
 
-    def __init__(
-        self, items: Sequence[OricItem], images: Path, problem: Literal["reasoning", "plain"]
-    ) -> None:
-        self.items = items
-        self.images = images
-        self.problem = problem
+    items: Sequence[OricItem]
+    images: Path
+    problem: Literal["reasoning", "plain"]
 
     def __len__(self) -> int:
         return len(self.items)

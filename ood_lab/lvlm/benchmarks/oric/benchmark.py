@@ -317,7 +317,9 @@ class Oric(Benchmark):
 
     def asked(self, run: BenchmarkSession, questions: Questions) -> Questions:
         """Without the questions that a person has rejected."""
-        return self._verdicts.without_rejected(questions, ORIC)[0]
+        verdicts = self._verdicts
+        verdicts.check_asked(questions, ORIC)
+        return verdicts.without_rejected(questions, ORIC)[0]
 
     def recorded(self, run: BenchmarkSession, questions: Questions) -> list[Answer] | None:
         """Predictions of ORIC's code, where they are given."""

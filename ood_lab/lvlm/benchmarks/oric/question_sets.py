@@ -245,6 +245,11 @@ class Verdicts(AuditVerdicts):
             [_ID] if numbered else (),
         )
 
+    def check_asked(self, questions: Questions, split: str) -> None:
+        """Rejects verdicts on other questions than a set has; see :meth:`check_questions`."""
+        if len(content := _content(questions, split)):
+            self.check_questions(content)
+
     def without_rejected(self, questions: Questions, split: str) -> tuple[list[Question], set[str]]:
         """Questions but for those of a set that people reject, and the items of these.
 
@@ -252,18 +257,21 @@ class Verdicts(AuditVerdicts):
             questions: of all sets, with ``split, category, item`` in ``meta``. An item has
                 several wordings and forms, about the image that its questions are paired by.
             split: the set that the verdicts are on.
-
-        Raises:
-            UserError: see :meth:`check_questions`.
         """
-        own = [q for q in questions if q.meta["split"] == split]
-        rows = [(q.pair_id, q.meta["category"], q.answer, str(q.meta["item"])) for q in own]
-        content = pd.DataFrame(rows, columns=[*CONTENT, "item"])
-        if own:
-            self.check_questions(content)
+        content = _content(questions, split)
         items = set(content.loc[self.rejects(content), "item"])
-        gone = {q.question_id for q in own if str(q.meta["item"]) in items}
+        gone = set(content.index[content["item"].isin(items)])
         return [q for q in questions if q.question_id not in gone], items
+
+
+def _content(questions: Questions, split: str) -> pd.DataFrame:
+    """What the questions of a set ask, by their id, with the number of their item."""
+    rows = {
+        q.question_id: (q.pair_id, q.meta["category"], q.answer, str(q.meta["item"]))
+        for q in questions
+        if q.meta["split"] == split
+    }
+    return pd.DataFrame.from_dict(rows, orient="index", columns=[*CONTENT, "item"])
 
 
 def audit_of(questions: pd.DataFrame, verdicts: Verdicts) -> pd.DataFrame:

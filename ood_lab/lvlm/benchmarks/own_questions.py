@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -188,11 +187,8 @@ class OwnQuestions(Benchmark):
         results = {"judged": by_text(table, self.matching, model)}
         if captions := [q for q in questions if q.task == GENERATIVE]:
             words = {word for q in captions for key in ("truth", "hallu") for word in q.meta[key]}
-            words |= (
-                set(run.inputs.annotations.categories)
-                if run.inputs.settings.get("annotations")
-                else set()
-            )
+            if run.inputs.settings.get("annotations"):
+                words |= set(run.inputs.annotations.categories)
             results["captions"] = caption_table(captions, answers, CaptionRules(words), Lexicon())
         return {
             name: item.assign(split=item["split"].fillna(_ONLY) if "split" in item else _ONLY)
@@ -204,24 +200,20 @@ class OwnQuestions(Benchmark):
         table, options = judgements["judged"], run.options
         captions = judgements.get("captions", table.iloc[:0])
         splits = list(dict.fromkeys([*table["split"], *captions["split"]]))
-        doubts = uncertainty_rows(table, splits, POOLED, **run.resampling)
-        rows = yes_no_rows(
-            table,
-            splits,
-            self.unparsed,
-            positive=self.positive,
-            groups=self.groups,
-            **options,
+        answers = yes_no_rows(
+            table, splits, self.unparsed, positive=self.positive, groups=self.groups, **options
         )
+        rows = list(answers)
         if self.totals:
             scored = {split: [split] for split in splits} | dict(self.totals)
-            groups = next(iter(self.groups.values()))
-            rows = chain(rows, score_rows(table, scored, groups, self.unparsed, **run.resampling))
-        kinds = kind_rows(table, splits, self.unparsed, **options)
-        named = result_rows(captions, table.iloc[:0], splits, **options) if len(captions) else []
-        named = [{k: v for k, v in row.items() if k != "n_images"} for row in named]
-        every = [*rows, *doubts, *kinds, *named]
-        return self.words.kind.table(every, model=model, seed=options["seed"])
+            key = next(iter(self.groups.values()))
+            rows += score_rows(table, scored, key, self.unparsed, **run.resampling)
+        rows += uncertainty_rows(table, splits, POOLED, **run.resampling)
+        rows += kind_rows(table, splits, self.unparsed, **options)
+        if len(captions):
+            of_captions = result_rows(captions, table.iloc[:0], splits, **options)
+            rows += [{k: v for k, v in row.items() if k != "n_images"} for row in of_captions]
+        return self.words.kind.table(rows, model=model, seed=run.seed)
 
     def contrasts(self, judgements: Tables, **resampling: Any) -> pd.DataFrame:
         """See the base class."""

@@ -136,11 +136,10 @@ def summary(run: ScoredRun) -> Iterator[Table | Text]:
 
 def by_dataset(run: ScoredRun) -> tuple[pd.DataFrame, dict[str, str]]:
     """The rows of each data set in each split, with ``place``, and what the places are called."""
-    rows = run.first_way
-    part = rows[PART].fillna("").astype(str)
-    rows = rows.assign(name=part.str.removeprefix(f"{DATASET} "))
-    rows = rows[part.str.startswith(f"{DATASET} ")]
-    rows = rows.assign(place=rows["split"] + "/" + rows["name"])
+    part = run.first_way[PART].fillna("").astype(str)
+    rows = run.first_way[part.str.startswith(f"{DATASET} ")]
+    name = part[rows.index].str.removeprefix(f"{DATASET} ")
+    rows = rows.assign(name=name, place=rows["split"] + "/" + name)
     datasets = list(dict.fromkeys(rows["name"]))
     splits = {name: words for name, words in SPLITS.items() if name != TOGETHER}
     named = {f"{s}/{d}": f"{words}, {d}" for s, words in splits.items() for d in datasets}

@@ -157,6 +157,7 @@ class HardSamples:
         # Several hard proposals of a class are one pair, of the hardest of them.
         table = table.drop_duplicates(["image", "category"])
         results = table.assign(split=HARD, present=labels.present[labels.places(table)])
-        return results.sort_values(["category", "hardness"], ascending=[True, False]).reset_index(
-            drop=True
-        )[["image", "category", "split", "present", "p", "hardness"]]
+        results = results.sort_values(
+            ["category", "hardness"], ascending=[True, False], ignore_index=True
+        )
+        return results[["image", "category", "split", "present", "p", "hardness"]]

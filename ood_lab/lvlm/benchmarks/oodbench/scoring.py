@@ -102,14 +102,13 @@ def contrasts(
         resampling: ``draws`` and ``seed``, see
             :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
     """
-    answers = (
-        judgements[judgements["task"] == YES_NO],
-        judgements[judgements["task"].isin(BAP_TASKS)],
+    methods = (
+        ((YES_NO,), partial(model_contrasts, **resampling)),
+        (BAP_TASKS, partial(_bap_contrasts, gate_c_on_e=gate_c_on_e, **resampling)),
     )
-    of_bap = partial(_bap_contrasts, gate_c_on_e=gate_c_on_e, **resampling)
     results = [
-        contrasts_by(_by_split(answers[0]), partial(model_contrasts, **resampling)),
-        contrasts_by(_by_split(answers[1]), of_bap),
+        contrasts_by(_by_split(judgements[judgements["task"].isin(tasks)]), contrast)
+        for tasks, contrast in methods
     ]
     tables = [table.assign(unparsed="wrong") for table in results if len(table)]
     return pd.concat(tables, ignore_index=True) if tables else results[0]

@@ -13,7 +13,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ood_lab.common.files import read_table
-from ood_lab.lvlm.benchmarks.oric.set_analyses import ANNOTATED, TIER_SHARES, TIERS
+from ood_lab.lvlm.benchmarks.oric.set_analyses import (
+    ANNOTATED,
+    TIER_SHARES,
+    TIERS,
+    of_whole_sets,
+)
 from ood_lab.lvlm.pages.benchmark_page import captioned, title_of
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import add_legend, panels
@@ -136,7 +141,7 @@ def analysis_figures(
         draw = partial(bar_panels, pd.concat(parts), _SIZES, names, footer, series=by)
         yield captioned(f"{column}s", draw)
     for name, series in _FIGURES.items():
-        rows = results[(results["analysis"] == name) & _of_whole_sets(results)]
+        rows = of_whole_sets(results[results["analysis"] == name])
         if len(rows):
             rows = rows.assign(series=rows[series].replace(_LABELS).astype(str))
             by = ("series", {label: label for label in rows["series"].unique()})
@@ -145,11 +150,6 @@ def analysis_figures(
                 bar_panels, rows, title, sets, footer, panel="analysis", series=by, factor=1.0
             )
             yield captioned(name, draw)
-
-
-def _of_whole_sets(results: pd.DataFrame) -> pd.Series:
-    """Rows of :func:`analyses_in` that are not of a single class."""
-    return (results["analysis"] != "min_distance") | (results["key"] == "mean")
 
 
 def analyses_in(folder: Path) -> pd.DataFrame | None:
@@ -166,14 +166,14 @@ def analysis_tables(results: pd.DataFrame, sets: Names) -> Iterator[Table]:
         results: see :func:`analyses_in`.
         sets: key in the rows → name.
     """
-    sizes = results["analysis"].isin(TIER_SHARES)
-    means = ~sizes & _of_whole_sets(results)
-    named = {**sets, **_ALL_OBJECTS}
-    if sizes.any():
-        caption = "Sizes of the objects that are there, % of each set"
-        yield _analysis_table(caption, results[sizes], named)
-    if means.any():
-        yield _analysis_table("Images and objects, before anyone answers", results[means], named)
+    is_size = results["analysis"].isin(TIER_SHARES)
+    captions = {
+        "Sizes of the objects that are there, % of each set": results[is_size],
+        "Images and objects, before anyone answers": of_whole_sets(results[~is_size]),
+    }
+    for caption, rows in captions.items():
+        if len(rows):
+            yield _analysis_table(caption, rows, {**sets, **_ALL_OBJECTS})
 
 
 def _analysis_table(caption: str, rows: pd.DataFrame, sets: Names) -> Table:

@@ -163,15 +163,6 @@ class QuestionSets:
             return self.pool.annotations.categories
         return tuple(sorted({name for table in self.sets.values() for name in table["object"]}))
 
-    def table(self, known: Callable[[pd.DataFrame], pd.DataFrame]) -> pd.DataFrame:
-        """All questions with ``split`` and what is known of them.
-
-        Args:
-            known: adds columns to the rows of a set.
-        """
-        parts = [known(rows).assign(split=split) for split, rows in self.sets.items()]
-        return pd.concat(parts, ignore_index=True)
-
 
 def worded(questions: pd.DataFrame, annotations: Annotations, wording: Wording) -> pd.DataFrame:
     """Questions with ``item``, numbered from 1, ``image`` and ``problem``, their texts.

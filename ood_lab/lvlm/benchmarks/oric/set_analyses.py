@@ -152,10 +152,14 @@ def with_analyses(results: pd.DataFrame, analyses: pd.DataFrame, kind: Kind) -> 
     return table.astype(dict.fromkeys(SIZES, "Int64"))
 
 
+def of_whole_sets(analyses: pd.DataFrame) -> pd.DataFrame:
+    """Rows of :func:`analyses_of` that are not of a single class."""
+    return analyses[(analyses["analysis"] != MIN_DISTANCE) | (analyses["key"] == "mean")]
+
+
 def _result_rows(analyses: pd.DataFrame) -> Iterator[dict[str, Any]]:
     units = dict.fromkeys(TIER_SHARES, "object") | {MIN_DISTANCE: "class"}
-    of_sets = analyses[(analyses["analysis"] != MIN_DISTANCE) | (analyses["key"] == "mean")]
-    for row in of_sets.to_dict("records"):
+    for row in of_whole_sets(analyses).to_dict("records"):
         label = {YES: "present", NO: "absent"}.get(row["label"])
         what = row["key"] if row["analysis"] in TIER_SHARES else label
         yield {
@@ -195,14 +199,14 @@ def known_of(
         All questions with ``split`` and what is known of each; and of whole sets, see
         :func:`~ood_lab.lvlm.benchmarks.oric.set_analyses.analyses_of`.
     """
-    annotations, first = sets.pool.annotations, next(iter(spaces), None)
-
-    def known(rows: pd.DataFrame) -> pd.DataFrame:
+    annotations, first, parts = sets.pool.annotations, next(iter(spaces), None), []
+    for split, rows in sets.sets.items():
         if annotations is not None and contents is not None:
             rows = with_facts(rows, annotations, contents, area_of, edges)
-        return rows if first is None else with_cosines(rows, spaces[first], sets.objects)
-
-    table = sets.table(known)
+        if first is not None:
+            rows = with_cosines(rows, spaces[first], sets.objects)
+        parts.append(rows.assign(split=split))
+    table = pd.concat(parts, ignore_index=True)
     results = analyses_of(table, spaces, first, **resampling)
     if contents is not None:
         shares = annotated_shares(annotated_areas(contents, area_of), edges)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Protocol
 
 from ood_lab.lvlm.captions.nouns import spacy_pipeline
@@ -52,7 +52,6 @@ class SpacyVectors:
 
     model: str = "en_core_web_lg"
     threshold: float = THRESHOLD
-    _known: dict[tuple[str, str], bool] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def made_with(self) -> Mapping[str, Any]:
@@ -67,11 +66,12 @@ class SpacyVectors:
 
     def __call__(self, first: str, second: str) -> bool:
         """See :class:`Similarity`."""
-        key = (first, second)
-        if key not in self._known:
-            one, other = self._pipeline(first), self._pipeline(second)
-            self._known[key] = one.similarity(other) > self.threshold
-        return self._known[key]
+        return self._cosine(first, second) > self.threshold
+
+    @cached_property
+    def _cosine(self) -> Callable[[str, str], float]:
+        pipeline = self._pipeline
+        return cache(lambda first, second: pipeline(first).similarity(pipeline(second)))
 
     @cached_property
     def _pipeline(self) -> Any:

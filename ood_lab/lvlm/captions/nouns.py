@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any, Protocol
 
-from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.errors import reported_as
 from ood_lab.lvlm.parsers.base import english
 
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
@@ -36,10 +35,6 @@ class Lexicon:
     Longest match first; case does not matter.
     """
 
-    _forms: dict[int, dict[tuple[str, ...], str]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
-
     @property
     def made_with(self) -> Mapping[str, Any]:
         """The way, and the package of plurals."""
@@ -47,17 +42,14 @@ class Lexicon:
 
     def __call__(self, caption: str, vocabulary: Collection[str]) -> list[str]:
         """See :class:`NounExtractor`."""
-        forms = self._forms.setdefault(hash(frozenset(vocabulary)), {})
-        if not forms:
-            forms.update(word_forms(vocabulary))
+        forms = word_forms(frozenset(vocabulary))
         longest = max((len(form) for form in forms), default=0)
         words_of_forms = {word for form in forms for word in form}
         words = [_bare(word.lower(), words_of_forms) for word in _WORD.findall(caption)]
         results, place = [], 0
         while place < len(words):
             for length in range(min(longest, len(words) - place), 0, -1):
-                word = forms.get(tuple(words[place : place + length]))
-                if word is not None:
+                if word := forms.get(tuple(words[place : place + length])):
                     results.append(word)
                     place += length
                     break
@@ -66,7 +58,8 @@ class Lexicon:
         return results
 
 
-def word_forms(vocabulary: Collection[str]) -> dict[tuple[str, ...], str]:
+@cache
+def word_forms(vocabulary: frozenset[str]) -> dict[tuple[str, ...], str]:
     """Words of the vocabulary by themselves, split at spaces, and by their plurals.
 
     Raises:
@@ -140,10 +133,8 @@ def spacy_pipeline(model: str) -> Any:
     Raises:
         UserError: spaCy or the model is not on this machine.
     """
-    if importlib.util.find_spec("spacy") is None:
-        raise UserError("spacy is not installed: pip install spacy, and a model for it")
-    import spacy
-
+    with reported_as("spacy is not installed: pip install spacy, and a model for it", ImportError):
+        import spacy
     with reported_as(
         f"spaCy's model '{model}' is not on this machine: python -m spacy download {model}", OSError
     ):
@@ -151,10 +142,8 @@ def spacy_pipeline(model: str) -> Any:
 
 
 def _nltk() -> Any:
-    if importlib.util.find_spec("nltk") is None:
-        raise UserError("nltk is not installed: pip install nltk")
-    import nltk
-
+    with reported_as("nltk is not installed: pip install nltk", ImportError):
+        import nltk
     return nltk
 
 

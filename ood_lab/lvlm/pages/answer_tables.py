@@ -1,4 +1,4 @@
-"""."""
+"""Tables of answers by set: yes/no, other kinds of questions, doubt, and repeated samples."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from ood_lab.lvlm.pages.benchmark_page import ScoredRun, metric_table
 from ood_lab.lvlm.parsers import YES
 from ood_lab.lvlm.scoring.answer_differences import AGREEMENT
 from ood_lab.lvlm.scoring.kind_scores import KINDS
-from ood_lab.lvlm.scoring.scored_results import (
-    POOLED,
-)
+from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.lvlm.scoring.uncertainty import METRICS
-from ood_lab.report.rendering.metric_definitions import percent
-from ood_lab.report.rendering.table import Cell, Head, Table, name_cell
+from ood_lab.report.rendering.metric_definitions import MISSING, percent
+from ood_lab.report.rendering.table import Cell, Head, Table, names_column, pivoted
 from ood_lab.schema.results import PART, NamedTables, Names, whole
 
 WORDS = {
@@ -84,23 +82,20 @@ def kind_tables(run: ScoredRun, splits: Names) -> Iterator[Table]:
 def spread_table(spread: pd.DataFrame, names: Names, metrics: Names) -> Table:
     """Mean ± standard deviation of each set and metric."""
     words = {**metrics, AGREEMENT: "same answer each time"}
-    shown = {m: text for m, text in words.items() if (spread["metric"] == m).any()}
-    results = {(row["split"], row["metric"]): row for row in spread.to_dict("records")}
-    cells = [
-        [
-            name_cell(names.get(split, split), place),
-            *(_cell(results.get((split, m))) for m in shown),
-        ]
-        for place, split in enumerate(dict.fromkeys(spread["split"]))
-    ]
+    splits = list(dict.fromkeys(spread["split"]))
+    cells = {
+        (row["split"], Head(text)): _cell(row)
+        for metric, text in words.items()
+        for row in spread[spread["metric"] == metric].to_dict("records")
+    }
     title = f"{spread['samples'].iloc[0]} samples of each question: mean ± standard deviation, %"
     note = "All other numbers are of the first sample of each question."
-    heads = [Head("split", "ascending"), *map(Head, shown.values())]
-    return Table(title, heads, cells, notes=[note])
+    first = names_column("split", [names.get(split, split) for split in splits], ordered=True)
+    return pivoted(title, [first], splits, cells, notes=[note])
 
 
-def _cell(row: Mapping[Any, Any] | None) -> Cell:
-    if row is None or pd.isna(row["mean"]):
-        return Cell("N/A")
+def _cell(row: Mapping[Any, Any]) -> Cell:
+    if pd.isna(row["mean"]):
+        return Cell(MISSING)
     spread = "" if pd.isna(row["sd"]) else f" ± {percent(row['sd'])}"
     return Cell(f"{percent(row['mean'])}{spread}", row["mean"])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pandas as pd
 
 from ood_lab.common.files import write_text
@@ -72,27 +73,18 @@ def write_answers_page(
     beside = grouped(
         (str(row["question_id"]), row) for table in models for row in table.to_dict("records")
     )
-    rows = [
-        _shown(row, asked[row["question_id"]], answers, beside.get(row["question_id"], []))
-        for table in judgements
-        for row in table.to_dict("records")
-    ]
-    for row in rows:
-        row["shown"]["images"] = [
-            links[run.source / image] for image in asked[row["shown"]["id"]].images
-        ]
-    names: dict[str, list[str]] = {
-        key: list(dict.fromkeys(str(row[key]) for row in rows)) for key in _FILTERS
-    }
-    names["truth"] = names["truth"] if len(names["truth"]) <= _MOST_TRUTHS else []
-    place = {key: {name: n for n, name in enumerate(known)} for key, known in names.items()}
-    index = {
-        "states": "".join(str(_STATES.index(row["state"])) for row in rows),
-        **{
-            key: [place[key][str(row[key])] for row in rows] if len(known) > 1 else []
-            for key, known in names.items()
-        },
-    }
+    rows = []
+    for record in (row for table in judgements for row in table.to_dict("records")):
+        question = asked[record["question_id"]]
+        row = _shown(record, question, answers, beside.get(question.question_id, []))
+        row["shown"]["images"] = [links[run.source / image] for image in question.images]
+        rows.append(row)
+    index: dict[str, Any] = {"states": "".join(str(_STATES.index(row["state"])) for row in rows)}
+    names: dict[str, list[str]] = {}
+    for key in _FILTERS:
+        places, known = pd.factorize(np.array([row[key] for row in rows], object))
+        names[key] = [] if key == "truth" and len(known) > _MOST_TRUTHS else list(known)
+        index[key] = places.tolist() if len(names[key]) > 1 else []
     for start in range(0, len(rows), _ROWS):
         part = [row["shown"] for row in rows[start : start + _ROWS]]
         text = f"rowsRead({start // _ROWS}, {json.dumps(part)});\n"

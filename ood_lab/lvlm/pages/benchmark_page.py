@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHOWN = 6  # pictures of a set
+_LETTERS = 60  # of a reply
 #: Beside the page: see :mod:`ood_lab.lvlm.pages.answers_page`.
 ANSWERS_PAGE = "answers/index.html"
 
@@ -152,8 +153,8 @@ def metric_table(
     """
     rows = rows[rows["metric"].isin(metrics)]
     results = {(str(row[key]), row["metric"]): row for row in rows.to_dict("records")}
-    first = next((m for m in metrics if any(k[1] == m for k in results)), "")
     shown = {metric: words for metric, words in metrics.items() if (rows["metric"] == metric).any()}
+    first = next(iter(shown), "")
     present = [name for name in names if (name, first) in results]
     unit = str(rows["unit"].iloc[0]).split()[-1] if len(rows) else "unit"
     headings = {"n": f"{unit}s", "n_asked": "asked"}
@@ -254,11 +255,9 @@ def form_figure(run: ScoredRun, metrics: Names, sets: Names) -> Iterator[Planned
     rows = table[table[PART].isna() & table["metric"].isin(metrics)]
     rows = rows.assign(value=rows["difference"])
     titles = {m: f"{words}, points" for m, words in metrics.items()}
-    ends = ["value", "ci_low", "ci_high"]
-    rows = rows.assign(**{end: 100 * rows[end] for end in ends})
+    rows[["value", "ci_low", "ci_high"]] *= 100
     footer = f"{run.title}. Chain of thought minus plain, 95% intervals."
-    draw = partial(bar_panels, rows, titles, sets, footer, factor=1.0)
-    yield captioned("forms", draw)
+    yield captioned("forms", partial(bar_panels, rows, titles, sets, footer, factor=1.0))
 
 
 def _difference(row: Mapping[Any, Any] | None) -> tuple[Cell, Cell]:
@@ -302,12 +301,12 @@ def answer_figures(
     yield from form_figure(run, metrics, splits)
 
 
-def thumbnails_of(table: pd.DataFrame, source: Path | None = None) -> Thumbnails:
+def thumbnails_of(table: pd.DataFrame, source: Path) -> Thumbnails:
     """Small pictures of the images of a table's column ``file``, by the number of the row."""
     files = table["file"].tolist()
 
     def load(_: str, row: int) -> Image.Image | None:
-        return Image.open((source or Path()) / files[row]) if files[row] else None
+        return Image.open(source / files[row]) if files[row] else None
 
     return Thumbnails(load)
 
@@ -343,7 +342,7 @@ def first_of_each(
 
 
 def wrong_answers(
-    judgements: pd.DataFrame, names: Names, source: Path | None = None
+    judgements: pd.DataFrame, names: Names, source: Path
 ) -> tuple[Section, Thumbnails]:
     """The first wrong answers of every set with their images, and the pictures.
 
@@ -363,19 +362,19 @@ def wrong_answers(
     return first_of_each("Wrong answers", note, wrong, names, text, store), store
 
 
-def asked_and_said(question: str, reply: object, truth: str = "", most: int = 60) -> str:
-    """A question, what the model replied (its first letters), and the right answer if there is one.
+def asked_and_said(question: str, reply: object, truth: str) -> str:
+    """A question, what the model replied (its first letters), and the right answer.
 
     Marks distinguish them within one paragraph.
     """
-    right = f" (right: {truth})" if truth else ""
-    return f"Q: {' '.join(question.split())} · Reply: {quoted(reply, most)}{right}"
+    asked = " ".join(question.split())
+    return f"Q: {asked} · Reply: {quoted(reply, _LETTERS)} (right: {truth})"
 
 
 def quoted(reply: object, most: int) -> str:
     """The first letters of a reply as a quotation on one line."""
-    said = " ".join(str(reply).split())
-    return f"“{said[:most].rstrip()} …”" if len(said) > most else f"“{said}”"
+    text = " ".join(str(reply).split())
+    return f"“{text[:most].rstrip()} …”" if len(text) > most else f"“{text}”"
 
 
 _CAPTIONS: dict[str, list[str]] = packaged_table(__package__, "figure_captions.yaml")

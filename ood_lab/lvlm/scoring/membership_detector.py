@@ -58,10 +58,9 @@ class MembershipScores:
     def said(self) -> pd.DataFrame:
         """``dataset, n, rejected, undecided``: how many images of each set it says no to."""
         said = self.table["said"]
-        item = self.table.assign(rejected=said == NO, undecided=said.isna())
-        counts = item.groupby("dataset", sort=False)[["rejected", "undecided"]].sum()
-        counts.insert(0, "n", item.groupby("dataset", sort=False).size())
-        return counts.reset_index()
+        item = self.table.assign(n=1, rejected=said == NO, undecided=said.isna())
+        counts = item.groupby("dataset", sort=False)[["n", "rejected", "undecided"]]
+        return counts.sum().reset_index()
 
     def said_of(self, ood_sets: Sequence[str]) -> pd.DataFrame:
         """The same of only ID test and these sets."""

@@ -87,14 +87,12 @@ def _estimates(
 ) -> dict[str, Estimate]:
     """Metrics of these answers, and of resamples of their pairs."""
     codes, pairs = pd.factorize(rows["pair_id"])
-    order = np.argsort(codes, kind="stable")
-    starts = np.searchsorted(codes[order], np.arange(len(pairs) + 1))
+    members = np.split(np.argsort(codes, kind="stable"), np.bincount(codes).cumsum()[:-1])
     rng = np.random.default_rng(seed)
     sample = []
     for _ in range(draws):
         chosen = rng.integers(len(pairs), size=len(pairs))
-        part = np.concatenate([order[starts[c] : starts[c + 1]] for c in chosen])
-        sample.append(values(rows.iloc[part]))
+        sample.append(values(rows.iloc[np.concatenate([members[c] for c in chosen])]))
     resampled = pd.DataFrame(sample)
     results = {}
     for metric, point in values(rows).items():

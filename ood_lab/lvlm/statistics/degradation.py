@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -97,17 +97,6 @@ def permutation_p(observed: float, shuffled: Floats) -> float:
     return float((1 + exceeded) / (len(shuffled) + 1))
 
 
-def signature(models: Mapping[str, Mapping[str, Degradation]]) -> dict[str, tuple[float, float]]:
-    """``I^(k) = [min_m L, max_m U]`` over models, by metric."""
-    return {
-        metric: (
-            min(results[metric].low for results in models.values()),
-            max(results[metric].high for results in models.values()),
-        )
-        for metric in METRICS
-    }
-
-
 def signature_tost(
     candidate: tuple[Counts, Counts],
     references: Mapping[str, tuple[Counts, Counts]],
@@ -130,25 +119,25 @@ def signature_tost(
         seed: of them.
     """
     everyone = [candidate, *references.values()]
+    id_pairs, ood_pairs = (np.stack(side, axis=1) for side in zip(*everyone, strict=True))
     rng = np.random.default_rng(seed)
-    point = _all_differences(everyone)
-    replicates = _replicates(everyone, draws, rng, None)
-    of_eta = _replicates(everyone[1:], draws, rng, max(1, eta_resample // 2))
+    point = _differences(id_pairs.sum(0), ood_pairs.sum(0))
+    replicates = _replicates(id_pairs, ood_pairs, draws, rng)
+    size = max(1, eta_resample // 2)
+    of_eta = _replicates(id_pairs[:, 1:], ood_pairs[:, 1:], draws, rng, size)
     results = {}
     for metric in METRICS:
-        delta = point[metric][0] - point[metric][1:].mean()
         sample = replicates[metric][:, 0] - replicates[metric][:, 1:].mean(axis=1)
-        low, high = np.quantile(sample, [0.05, 0.95])
+        low, high = map(float, np.quantile(sample, [0.05, 0.95]))
         margin = float(of_eta[metric].std())
-        inside = within(float(low), float(high), margin)
         results[metric] = Tost(
-            float(delta),
-            float(low),
-            float(high),
-            margin,
-            eta_resample,
-            inside,
-            {"difference": sample},
+            delta=float(point[metric][0] - point[metric][1:].mean()),
+            low=low,
+            high=high,
+            eta=margin,
+            eta_resample=eta_resample,
+            equivalent=within(low, high, margin),
+            drawn={"difference": sample},
         )
     return results
 
@@ -163,28 +152,25 @@ def _differences(first: NDArray, second: NDArray) -> dict[str, Floats]:
     return {metric: one[metric] - other[metric] for metric in METRICS}
 
 
-def _all_differences(models: list[tuple[Counts, Counts]]) -> dict[str, Floats]:
-    sums = [(i.sum(0), o.sum(0)) for i, o in models]
-    return _differences(np.stack([i for i, _ in sums]), np.stack([o for _, o in sums]))
-
-
 def _replicates(
-    models: list[tuple[Counts, Counts]], draws: int, rng: np.random.Generator, size: int | None
+    id_pairs: Counts,
+    ood_pairs: Counts,
+    draws: int,
+    rng: np.random.Generator,
+    size: int | None = None,
 ) -> dict[str, Floats]:
     """``Delta`` of every replicate and model, ``[draws, M]``; ``size`` pairs each, or all."""
-    parts = [np.concatenate(list(side), axis=1) for side in zip(*models, strict=True)]
-    sums = [np.concatenate(list(_weighted(part, draws, rng, size))) for part in parts]
-    shape = (draws, len(models), -1)
-    return _differences(sums[0].reshape(shape), sums[1].reshape(shape))
 
+    def sums(rows: Counts) -> Counts:
+        share = np.full(len(rows), 1 / len(rows))
+        parts = []
+        for start in range(0, draws, _AT_ONCE):
+            count = min(_AT_ONCE, draws - start)
+            weights = rng.multinomial(size or len(rows), share, size=count)
+            parts.append(np.tensordot(weights, rows, axes=1))
+        return np.concatenate(parts)
 
-def _weighted(
-    rows: Counts, draws: int, rng: np.random.Generator, size: int | None
-) -> Iterator[Counts]:
-    share = np.full(len(rows), 1 / len(rows))
-    for start in range(0, draws, _AT_ONCE):
-        count = min(_AT_ONCE, draws - start)
-        yield rng.multinomial(size or len(rows), share, size=count) @ rows
+    return _differences(sums(id_pairs), sums(ood_pairs))
 
 
 def _permuted(

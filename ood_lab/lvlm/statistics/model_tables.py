@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 from scipy import stats
 from scipy.stats import binomtest
 
-from ood_lab.lvlm.statistics.degradation import (
-    METRICS,
-    degradation,
-    signature,
-    signature_tost,
-)
+from ood_lab.lvlm.statistics.degradation import METRICS, degradation, signature_tost
 from ood_lab.lvlm.statistics.statistic_tables import Draws, Findings
 from ood_lab.metrics import holm
 from ood_lab.metrics.answer_metrics import yes_no_metrics
-from ood_lab.metrics.resampling.clustered_bootstrap import cluster_sums, resampled_sums
-from ood_lab.schema.arrays import Bools, Ints
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
+from ood_lab.schema.arrays import Bools, Floats, Ints
 
 Wrong = Bools
 
@@ -49,12 +43,11 @@ def compare_models(
     rows = []
     for (name_a, a), (name_b, b) in combinations(wrong.items(), 2):
         only_a, only_b = int((~a & b).sum()), int((a & ~b).sum())
-        difference = (only_a - only_b) / len(a)
-        sums = cluster_sums(np.column_stack([b.astype(int) - a, np.ones(len(a), int)]), pairs)
-        sample = resampled_sums(sums, draws, np.random.default_rng(seed))
-        values = sample[:, 0] / sample[:, 1]
-        low, high = np.quantile(values, [0.025, 0.975])
-        tail = min((values <= 0).mean(), (values >= 0).mean())
+        counts = np.column_stack([b.astype(int) - a, np.ones(len(a), int)])
+        of_pairs = clustered(counts, partial(shares, ["d"]), pairs, draws=draws, seed=seed)
+        sample = of_pairs.draws["d"]
+        low, high = np.quantile(sample, [0.025, 0.975])
+        tail = min((sample <= 0).mean(), (sample >= 0).mean())
         discordant = only_a + only_b
         rows.append(
             {
@@ -62,7 +55,7 @@ def compare_models(
                 "model_b": name_b,
                 "accuracy_a": 1 - a.mean(),
                 "accuracy_b": 1 - b.mean(),
-                "difference": difference,
+                "difference": (only_a - only_b) / len(a),
                 "ci_low": low,
                 "ci_high": high,
                 "only_a_right": only_a,
@@ -72,7 +65,7 @@ def compare_models(
             }
         )
     table = pd.DataFrame(rows)
-    for name in ("p_mcnemar", "p_bootstrap") if rows else ():
+    for name in ("p_mcnemar", "p_bootstrap"):
         table[f"{name}_holm"] = holm(table[name].to_numpy())
     return table
 
@@ -164,11 +157,9 @@ def add_degradations(
     into.keep_all("degradation", results)
     if not references:
         return
-    ends = signature({name: results[name] for name in references})
-    into.tables["signature"] = pd.DataFrame(
-        [(metric, *interval) for metric, interval in ends.items()],
-        columns=["metric", "low", "high"],
-    )
+    table = into.tables["degradation"]
+    by_metric = table[table["model"].isin(references)].groupby("metric", sort=False)
+    into.tables["signature"] = by_metric.agg({"low": "min", "high": "max"}).reset_index()
     known = {name: sides[name] for name in references}
     rest = {
         name: signature_tost(side, known, eta_resample=eta_resample, **resampling)
@@ -221,23 +212,25 @@ def add_hard(
         draws: subsets; no more than 1,000.
         seed: of them.
     """
-    into.tables["samples"] = pd.DataFrame(
-        [
-            {"model": name, **row}
-            for number, name in enumerate(models)
-            for row in _samples([side[number] for side in sides], ood_split, draws, seed)
-        ]
-    )
+    rows = []
+    for model, (on_id, *others) in zip(models, zip(*sides, strict=True), strict=True):
+        rows.append({"model": model, "samples": "id", **_metrics(on_id)})
+        for name, side in zip((ood_split, "hard"), others, strict=True):
+            drop = degradation(on_id, side, draws=draws, seed=seed)["accuracy"]
+            ends = {"drop": drop.value, "low": drop.low, "high": drop.high, "p": drop.p}
+            rows.append({"model": model, "samples": name, **_metrics(side), **ends})
+    into.tables["samples"] = pd.DataFrame(rows)
     inside, ood, hard = (yes_no_metrics(side.sum(axis=1))["accuracy"] for side in sides)
     d_hard, d_ood = inside - hard, inside - ood
-    resampled = resampling_test(
+    of_subsets, subset_draws = resampling_test(
         inside, ood, sides[2], pairs=subset, draws=min(draws, _SUBSETS), seed=seed
     )
+    into.keep("hard", subset_draws)
     parts = {
-        "E1": spread_test(d_hard, d_ood)._asdict(),
-        "E2": correlation_test(d_hard, d_ood)._asdict(),
-        "E3, E4": into.keep("hard", resampled),
-        "E5": shared_pairs(pairs[0], pairs[1])._asdict(),
+        "E1": spread_test(d_hard, d_ood),
+        "E2": correlation_test(d_hard, d_ood),
+        "E3, E4": of_subsets,
+        "E5": shared_pairs(pairs[0], pairs[1]),
     }
     into.tables["hard"] = pd.DataFrame(
         [
@@ -248,165 +241,109 @@ def add_hard(
     )
 
 
-def _samples(
-    sides: Sequence[Counts], ood_split: str, draws: int, seed: int
-) -> Iterator[dict[str, Any]]:
-    """Metrics of a model on ID, OOD and hard pairs; ``drop``: accuracy on ID minus that accuracy.
-
-    The interval and ``p`` are those of :func:`~ood_lab.lvlm.statistics.degradation.degradation`.
-    """
-    for name, side in zip(("id", ood_split, "hard"), sides, strict=True):
-        values = {metric: float(yes_no_metrics(side.sum(axis=0))[metric]) for metric in METRICS}
-        row = {"samples": name, "questions": int(side.sum()), **values}
-        drop = degradation(sides[0], side, draws=draws, seed=seed)["accuracy"]
-        ends = (math.nan,) * 4 if name == "id" else drop[:4]
-        yield row | dict(zip(("drop", "low", "high", "p"), ends, strict=True))
+def _metrics(pairs: Counts) -> dict[str, float]:
+    """The number of questions of these pairs, and their metrics."""
+    values = yes_no_metrics(pairs.sum(axis=0))
+    return {"questions": int(pairs.sum()), **{metric: float(values[metric]) for metric in METRICS}}
 
 
-class Spread(NamedTuple):
+def spread_test(hard: Floats, ood: Floats) -> dict[str, float]:
     """E1: do models differ more in how they suffer from hard than from OOD pairs?
 
-    Attributes:
-        f: ``Var(Delta_hard) / Var(Delta_ood)``, ddof 1.
-        p: right tail of F(M - 1, M - 1).
-    """
+    Args:
+        hard: degradations ``Delta_hard`` of M models, ``[M]``.
+        ood: ``Delta_ood``, ``[M]``.
 
-    f: float
-    p: float
-
-
-class Correlation(NamedTuple):
-    """E2: do the models that suffer from hard pairs suffer from OOD pairs? p-values: two-sided."""
-
-    pearson: float
-    pearson_p: float
-    spearman: float
-    spearman_p: float
-
-
-class Resampled(NamedTuple):
-    """E3 and E4: what OOD pairs show, among subsets of the hard pairs of the same size.
-
-    Attributes:
-        variance: ``Var(Delta_ood)``.
-        variance_p: left tail among ``Var(Delta_H(b))``.
-        pearson: ``corr(Delta_ood, Delta_hard)``.
-        pearson_p: left tail among ``corr(Delta_H(b), Delta_hard)``.
-        spearman: the same by ranks.
-        spearman_p: the same.
-        lowest_pearson: least of the subsets: the baseline.
-        lowest_spearman: the same by ranks.
-        pairs: of a subset.
-        drawn: ``variance``, ``pearson`` and ``spearman`` of the subsets.
-    """
-
-    variance: float
-    variance_p: float
-    pearson: float
-    pearson_p: float
-    spearman: float
-    spearman_p: float
-    lowest_pearson: float
-    lowest_spearman: float
-    pairs: int
-    drawn: Draws
-
-
-class Shared(NamedTuple):
-    """E5: pairs that are both OOD and hard.
-
-    Attributes:
-        shared: their number.
-        of_ood: as a share of the OOD pairs.
-        of_hard: as a share of the hard ones.
-    """
-
-    shared: int
-    of_ood: float
-    of_hard: float
-
-
-def spread_test(hard: ArrayLike, ood: ArrayLike) -> Spread:
-    """E1 on degradations ``Delta_hard`` and ``Delta_ood`` of M models, ``[M]`` each.
+    Returns:
+        ``f``, ``Var(Delta_hard) / Var(Delta_ood)`` with ddof 1; ``p``, right tail of
+        F(M - 1, M - 1).
 
     Raises:
         ValueError: OOD degradations that are all equal.
     """
-    first, second = (np.asarray(item, np.float64) for item in (hard, ood))
-    variance = second.var(ddof=1)
+    variance = np.var(ood, ddof=1)
     if variance == 0:
         raise ValueError("all models degrade alike on OOD pairs: there is no ratio of variances")
-    f = float(first.var(ddof=1) / variance)
-    return Spread(f, float(stats.f.sf(f, len(first) - 1, len(first) - 1)))
+    f = float(np.var(hard, ddof=1) / variance)
+    return {"f": f, "p": float(stats.f.sf(f, len(hard) - 1, len(hard) - 1))}
 
 
-def correlation_test(hard: ArrayLike, ood: ArrayLike) -> Correlation:
-    """E2 on degradations of M models, ``[M]`` each."""
-    first, second = (np.asarray(item, np.float64) for item in (hard, ood))
-    pearson, spearman = stats.pearsonr(first, second), stats.spearmanr(first, second)
-    return Correlation(
-        pearson=float(pearson.statistic),
-        pearson_p=float(pearson.pvalue),
-        spearman=float(spearman.statistic),
-        spearman_p=float(spearman.pvalue),
-    )
+def correlation_test(hard: Floats, ood: Floats) -> dict[str, float]:
+    """E2: do the models that suffer from hard pairs suffer from OOD pairs? p-values: two-sided.
+
+    Args:
+        hard: degradations ``Delta_hard`` of M models, ``[M]``.
+        ood: ``Delta_ood``, ``[M]``.
+    """
+    results = {}
+    for name, test in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
+        result = test(hard, ood)
+        results |= {name: float(result.statistic), f"{name}_p": float(result.pvalue)}
+    return results
 
 
 def resampling_test(
-    id_metric: ArrayLike,
-    ood_metric: ArrayLike,
+    id_accuracy: Floats,
+    ood_accuracy: Floats,
     hard_pairs: Ints,
     *,
-    metric: str = "accuracy",
     pairs: int = 500,
     draws: int = 1000,
     seed: int = 0,
-) -> Resampled:
-    """E3 and E4: ``p = (1 + #{S_b <= s}) / (B + 1)`` over random subsets of the hard pairs.
+) -> tuple[dict[str, float], Draws]:
+    """E3 and E4: what OOD pairs show, among random subsets of the hard pairs of the same size.
+
+    ``variance`` is ``Var(Delta_ood)``, ``pearson`` is ``corr(Delta_ood, Delta_hard)``, and
+    ``spearman`` the same by ranks. Their p-values are ``(1 + #{S_b <= s}) / (B + 1)`` over the same
+    statistics ``S_b`` of the subsets.
 
     Args:
-        id_metric: of M models on ID pairs, ``[M]``.
-        ood_metric: on OOD pairs, ``[M]``.
+        id_accuracy: of M models on ID pairs, ``[M]``.
+        ood_accuracy: on OOD pairs, ``[M]``.
         hard_pairs: TP, FP, TN, FN of every model and hard pair, ``[M, P, 4]``.
-        metric: which of :func:`~ood_lab.metrics.answer_metrics.yes_no_metrics`.
         pairs: of a subset (500 pairs are 1,000 questions); all of them where there are fewer.
         draws: B.
         seed: of the subsets.
+
+    Returns:
+        The three with their p-values, the least correlations of the subsets (the baseline), and the
+        pairs of a subset; the three of every subset.
     """
-    base = np.asarray(id_metric, np.float64)
-    ood = base - np.asarray(ood_metric, np.float64)
-    counts = np.asarray(hard_pairs, np.int64)
-    hard = base - yes_no_metrics(counts.sum(axis=1))[metric]
+
+    def degradations(chosen: Ints) -> Floats:
+        return id_accuracy - yes_no_metrics(chosen.sum(axis=1))["accuracy"]
+
     rng = np.random.default_rng(seed)
-    size = min(pairs, counts.shape[1])
-    subsets = (rng.choice(counts.shape[1], size, replace=False) for _ in range(draws))
-    sample = np.stack([base - yes_no_metrics(counts[:, s].sum(1))[metric] for s in subsets])
-    variances = sample.var(axis=1, ddof=1)
-    pearsons = np.array([np.corrcoef(row, hard)[0, 1] for row in sample])
-    ranks = np.array([stats.spearmanr(row, hard).statistic for row in sample])
-    own = correlation_test(hard, ood)
-    variance = float(ood.var(ddof=1))
-    return Resampled(
-        variance,
-        left_tail_p(variance, variances),
-        own.pearson,
-        left_tail_p(own.pearson, pearsons),
-        own.spearman,
-        left_tail_p(own.spearman, ranks),
-        float(pearsons.min()),
-        float(ranks.min()),
-        size,
-        {"variance": variances, "pearson": pearsons, "spearman": ranks},
-    )
+    count = hard_pairs.shape[1]
+    size = min(pairs, count)
+    subsets = (rng.choice(count, size, replace=False) for _ in range(draws))
+    sample = np.stack([degradations(hard_pairs[:, subset]) for subset in subsets])
+    ood, hard = id_accuracy - ood_accuracy, degradations(hard_pairs)
+    observed = {"variance": float(ood.var(ddof=1)), **correlation_test(hard, ood)}
+    of_subsets = {
+        "variance": sample.var(axis=1, ddof=1),
+        "pearson": np.array([np.corrcoef(row, hard)[0, 1] for row in sample]),
+        "spearman": np.array([stats.spearmanr(row, hard).statistic for row in sample]),
+    }
+    numbers: dict[str, float] = {}
+    for name, values in of_subsets.items():
+        numbers |= {name: observed[name], f"{name}_p": left_tail_p(observed[name], values)}
+    for name in ("pearson", "spearman"):
+        numbers[f"lowest_{name}"] = float(of_subsets[name].min())
+    return {**numbers, "pairs": size}, of_subsets
 
 
-def left_tail_p(observed: float, sample: ArrayLike) -> float:
+def left_tail_p(observed: float, sample: Floats) -> float:
     """``(1 + #{S_b <= s}) / (B + 1)``."""
-    values = np.asarray(sample, np.float64)
-    return float((1 + np.count_nonzero(values <= observed)) / (len(values) + 1))
+    return float((1 + np.count_nonzero(sample <= observed)) / (len(sample) + 1))
 
 
-def shared_pairs(ood: Collection[tuple[str, str]], hard: Collection[tuple[str, str]]) -> Shared:
-    """E5 on pairs of image and category."""
-    both = len(set(ood) & set(hard))
-    return Shared(both, both / max(len(set(ood)), 1), both / max(len(set(hard)), 1))
+def shared_pairs(ood: Pairs, hard: Pairs) -> dict[str, float]:
+    """E5: how many pairs are both OOD and hard, and their shares of the OOD and the hard ones."""
+    first, second = set(ood), set(hard)
+    both = len(first & second)
+    return {
+        "shared": both,
+        "of_ood": both / max(len(first), 1),
+        "of_hard": both / max(len(second), 1),
+    }

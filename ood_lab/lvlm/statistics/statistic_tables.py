@@ -12,8 +12,6 @@ from ood_lab.schema.arrays import Floats
 
 #: Draws by what they are of, ``[B]`` each.
 Draws = Mapping[str, Floats]
-#: Columns of :attr:`Findings.draws`.
-_COLUMNS = ["table", "model", "metric", "draws", "value"]
 
 
 class BootstrapResult(Protocol):
@@ -39,35 +37,29 @@ class Findings:
     notes: dict[str, list[str]] = field(default_factory=dict)
     _draws: list[pd.DataFrame] = field(default_factory=list)
 
-    def keep(
-        self, table: str, results: BootstrapResult, model: str = "", metric: str = ""
-    ) -> dict[str, Any]:
-        """Keeps the draws of a statistic; returns its numbers.
+    def keep(self, table: str, draws: Draws, model: str = "", metric: str = "") -> None:
+        """Keeps the draws of a statistic.
 
         Args:
-            table: that has the numbers.
-            results: the statistic.
+            table: that has its numbers.
+            draws: of the statistic.
             model: that it is of, if it is of one.
             metric: likewise.
         """
         place = {"table": table, "model": model, "metric": metric}
-        for name, values in results.drawn.items():
-            self._draws.append(pd.DataFrame({"value": values}).assign(draws=name, **place))
-        return {key: value for key, value in results._asdict().items() if key != "drawn"}
+        for name, values in draws.items():
+            self._draws.append(pd.DataFrame({**place, "draws": name, "value": values}))
 
     def keep_all(self, table: str, results: Mapping[str, Mapping[str, BootstrapResult]]) -> None:
         """Makes a table of statistics by model and metric, and keeps the draws."""
-        self.tables[table] = pd.DataFrame(
-            [
-                {"model": name, "metric": metric, **self.keep(table, value, name, metric)}
-                for name, values in results.items()
-                for metric, value in values.items()
-            ]
-        )
+        rows = []
+        for model, by_metric in results.items():
+            for metric, result in by_metric.items():
+                self.keep(table, result.drawn, model, metric)
+                rows.append({"model": model, "metric": metric, **result._asdict()})
+        self.tables[table] = pd.DataFrame(rows).drop(columns="drawn", errors="ignore")
 
     @property
     def draws(self) -> pd.DataFrame:
         """One row per draw: ``table, model, metric, draws`` (what they are of) and ``value``."""
-        if not self._draws:
-            return pd.DataFrame(columns=_COLUMNS)
-        return pd.concat(self._draws, ignore_index=True)[_COLUMNS]
+        return pd.concat(self._draws, ignore_index=True)

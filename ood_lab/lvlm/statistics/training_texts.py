@@ -15,10 +15,11 @@ import numpy as np
 import pandas as pd
 import yaml
 from numpy.typing import NDArray
+from pydantic import ConfigDict, TypeAdapter
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from ood_lab.clip import ClipModel
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import YAML_LOADER, read_texts
 from ood_lab.common.hints import suggestion
 from ood_lab.lvlm.parsers.base import english
@@ -59,6 +60,13 @@ def read_synonyms(path: Path, categories: Iterable[str]) -> dict[str, list[str]]
     return results
 
 
+#: ``category: [synonym, ...]``, or rows of both.
+_SYNONYMS: TypeAdapter[dict[str, list[str | None]] | list[dict[str, str | None]]] = TypeAdapter(
+    dict[str, list[str | None]] | list[dict[str, str | None]],
+    config=ConfigDict(coerce_numbers_to_str=True),
+)
+
+
 def _rows(path: Path) -> list[tuple[str, str]]:
     if not path.is_file():
         raise UserError(f"task.synonyms={path}: there is no such file")
@@ -67,21 +75,17 @@ def _rows(path: Path) -> list[tuple[str, str]]:
         return list(zip(table["category"], table["synonym"], strict=True))
     if path.suffix not in (".yaml", ".yml"):
         raise UserError(f"task.synonyms={path}: give a file that ends in .csv or .yaml")
-    layout = UserError(
+    layout = (
         f"task.synonyms={path} is neither 'category: [synonym, ...]' nor a list of category and "
         "synonym"
     )
-    try:
-        content: Any = yaml.load(path.read_text(encoding="utf-8"), YAML_LOADER)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise layout from error
-    if isinstance(content, dict) and all(isinstance(item, list) for item in content.values()):
-        return [(str(key), str(item or "")) for key, results in content.items() for item in results]
-    if isinstance(content, list) and all(
-        isinstance(row, dict) and set(_COLUMNS) <= set(row) for row in content
-    ):
-        return [(str(row["category"]), str(row["synonym"] or "")) for row in content]
-    raise layout
+    with reported_as(layout, (yaml.YAMLError, ValueError, KeyError)):
+        content = _SYNONYMS.validate_python(
+            yaml.load(path.read_text(encoding="utf-8"), YAML_LOADER)
+        )
+        if isinstance(content, list):
+            return [(str(row["category"]), row["synonym"] or "") for row in content]
+        return [(category, item or "") for category, names in content.items() for item in names]
 
 
 def phrases(texts: Iterable[str]) -> Counter[str]:
@@ -247,16 +251,16 @@ class Corpora:
             for model, file in files.items()
         }
         told: dict[str, Any] = {"named_by": "its name or its plural"}
-        if synonyms is None:
-            return cls(texts, pairs, {}, categories, told)
-        results = read_synonyms(Path(synonyms), categories)
-        told |= {
-            "named_by": "its name, a synonym, or the plural of one",
-            "synonyms": synonyms,
-            "synonyms_sha256": sha256(Path(synonyms).read_bytes()).hexdigest(),
-            "synonyms_of": {category: list(names) for category, names in results.items()},
-        }
-        return cls(texts, pairs, results, categories, told)
+        known: dict[str, list[str]] = {}
+        if synonyms is not None:
+            known = read_synonyms(Path(synonyms), categories)
+            told = {
+                "named_by": "its name, a synonym, or the plural of one",
+                "synonyms": synonyms,
+                "synonyms_sha256": sha256(Path(synonyms).read_bytes()).hexdigest(),
+                "synonyms_of": known,
+            }
+        return cls(texts, pairs, known, categories, told)
 
     def overlap(self, into: Findings, epsilon: float) -> None:
         """``overlap``, a row per model, and ``screening``: how many of them know few of the pairs.

@@ -8,18 +8,19 @@ from ood_lab.lvlm.statistics.degradation import (
     METRICS,
     degradation,
     permutation_p,
-    signature,
     signature_tost,
     within,
 )
 from ood_lab.lvlm.statistics.mmd import ClassMmd, equivalence, median_bandwidth
 from ood_lab.lvlm.statistics.model_tables import (
+    add_degradations,
     correlation_test,
     left_tail_p,
     resampling_test,
     shared_pairs,
     spread_test,
 )
+from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.lvlm.statistics.training_texts import semantic_overlap
 from ood_lab.metrics.resampling.intervals import bayes_interval, clopper_pearson
 
@@ -181,12 +182,16 @@ def test_permutation_p_is_never_0():
 def test_signature_is_the_widest_interval_of_the_models():
     rng = np.random.default_rng(0)
     models = {
-        name: degradation(pairs_of(a, 100, rng), pairs_of(b, 100, rng), draws=200)
-        for name, a, b in (("m", 0.9, 0.6), ("k", 0.8, 0.7))
+        name: (pairs_of(a, 100, rng), pairs_of(b, 100, rng))
+        for name, a, b in (("m", 0.9, 0.6), ("k", 0.8, 0.7), ("other", 0.9, 0.1))
     }
-    low, high = signature(models)["accuracy"]
-    assert low == min(m["accuracy"].low for m in models.values())
-    assert high == max(m["accuracy"].high for m in models.values())
+    results = Findings()
+    add_degradations(results, models, ["m", "k"], eta_resample=100, draws=200, seed=0)
+    low, high = results.tables["signature"].set_index("metric").loc["accuracy"]
+    every = {name: degradation(*models[name], draws=200)["accuracy"] for name in ("m", "k")}
+    assert low == min(m.low for m in every.values())
+    assert high == max(m.high for m in every.values())
+    assert [*results.tables["tost"]["model"].unique()] == ["other"]
 
 
 @pytest.mark.parametrize(
@@ -227,8 +232,10 @@ def test_tost_of_a_model_like_the_references_and_of_another():
     ],
 )
 def test_hard_against_ood_of_table_8(hard, f, p, pearson, rank):
-    assert spread_test(hard, OOD) == pytest.approx((f, p), abs=5e-5)
-    assert correlation_test(hard, OOD) == pytest.approx((*pearson, *rank), abs=5e-5)
+    assert spread_test(hard, OOD) == pytest.approx({"f": f, "p": p}, abs=5e-5)
+    found = correlation_test(hard, OOD)
+    assert [*found] == ["pearson", "pearson_p", "spearman", "spearman_p"]
+    assert [*found.values()] == pytest.approx([*pearson, *rank], abs=5e-5)
 
 
 def test_subsets_of_hard_pairs_are_the_baseline_of_ood():
@@ -236,18 +243,18 @@ def test_subsets_of_hard_pairs_are_the_baseline_of_ood():
     ability = np.linspace(0.95, 0.5, 9)
     hard = np.stack([pairs_of(a, 1200, rng) for a in ability])
     # On OOD pairs all models lose alike, and the better ones lose more.
-    found = resampling_test(np.full(9, 0.97), np.linspace(0.80, 0.84, 9), hard, draws=1000)
-    assert found.pairs == 500
-    assert found.variance_p == found.pearson_p == pytest.approx(0.000999, abs=1e-6)
-    assert found.lowest_pearson > 0.9
-    assert found.lowest_spearman > 0.8
-    assert left_tail_p(0.5, [0.1, 0.9, 0.8]) == pytest.approx(0.5)
+    found, _ = resampling_test(np.full(9, 0.97), np.linspace(0.80, 0.84, 9), hard, draws=1000)
+    assert found["pairs"] == 500
+    assert found["variance_p"] == found["pearson_p"] == pytest.approx(0.000999, abs=1e-6)
+    assert found["lowest_pearson"] > 0.9
+    assert found["lowest_spearman"] > 0.8
+    assert left_tail_p(0.5, np.array([0.1, 0.9, 0.8])) == pytest.approx(0.5)
 
 
 def test_overlap_of_ood_and_hard_pairs_is_a_percentage():
     ood = [(str(i), "c") for i in range(5079)]
     hard = [(str(i), "c") for i in range(5079 - 206, 5079 - 206 + 2641)]
     found = shared_pairs(ood, hard)
-    assert found.shared == 206
-    assert round(100 * found.of_ood, 2) == 4.06
-    assert round(100 * found.of_hard, 2) == 7.80
+    assert found["shared"] == 206
+    assert round(100 * found["of_ood"], 2) == 4.06
+    assert round(100 * found["of_hard"], 2) == 7.80

@@ -406,11 +406,11 @@ class OODBenchStatistics:
         place = {file: row for row, file in enumerate(files)}
         train, val = ([place[file] for file in side["file"]] for side in sides)
         classes, of_val = (side["category"].to_numpy() for side in sides)
-        results = equivalence(
+        numbers = equivalence(
             features[train], classes, features[val], of_val, draws=self.mmd_draws, seed=seed
-        )
-        numbers = into.keep("mmd", results)
-        return pd.DataFrame([{"quantity": k, "value": v} for k, v in numbers.items()])
+        )._asdict()
+        into.keep("mmd", numbers.pop("drawn"))
+        return pd.DataFrame(numbers.items(), columns=["quantity", "value"])
 
 
 def read_runs(folders: Sequence[str]) -> list[ModelRun]:

@@ -114,16 +114,15 @@ def test_a_missing_nltk_is_named():
 
 
 @needs_data
-def test_the_plurals_of_a_vocabulary_are_made_once_for_all_captions(amber, monkeypatch):
+def test_the_plurals_of_a_vocabulary_are_made_once_for_all_captions(amber):
     rng, words = np.random.default_rng(0), amber.vocabulary
-    made, forms = [], nouns.word_forms
-    monkeypatch.setattr(nouns, "word_forms", lambda of: made.append(of) or forms(of))
+    nouns.word_forms.cache_clear()
     lexicon, judge = Lexicon(), CaptionRules.of(amber).judge
     counts = []
     for truth, hallu in zip(amber.truth, amber.hallu, strict=True):
         caption = " and ".join(rng.choice([*words, *truth, *hallu], 15))
         counts.append(judge(lexicon(caption, words), truth, hallu).counts(len(truth), len(hallu)))
     assert len(counts) == 1004
-    assert len(made) == 1
+    assert nouns.word_forms.cache_info().misses == 1
     found = clustered(counts, caption_metrics, draws=100).estimates()
     assert all(each.low <= each.value <= each.high for each in found.values())

@@ -315,10 +315,9 @@ class WordTokenizer:
             raise UserError(
                 f"a vocabulary must hold {_UNKNOWN} and end with the lines {_START} and {_END}"
             )
-        self.tokens = list(vocabulary)
-        self.ids = {token: i for i, token in enumerate(self.tokens, start=1)}
+        self.ids = {token: i for i, token in enumerate(vocabulary, start=1)}
         self.context_length = context_length
-        self.vocab_size = len(self.tokens) + 1
+        self.vocab_size = len(vocabulary) + 1
         self.sot_token_id = self.ids[_START]
         self.eot_token_id = self.ids[_END]
 
@@ -326,11 +325,6 @@ class WordTokenizer:
     def load(cls, path: Path, context_length: int) -> WordTokenizer:
         """Reads a vocabulary file: one token per line."""
         return cls(path.read_text(encoding="utf-8").split(), context_length)
-
-    def knows(self, text: str) -> bool:
-        """True when no word of ``text`` has to be spelled."""
-        spelled = (_LETTER, _UNKNOWN)
-        return not any(self.tokens[i - 1].startswith(spelled) for i in self.encode(text))
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without start, end and padding."""
@@ -345,22 +339,6 @@ class WordTokenizer:
         if "-" in word:
             return [i for part in word.split("-") if part for i in self._word(part)]
         return [self.ids.get(_LETTER + c, self.ids[_UNKNOWN]) for c in word]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; spelled words come back as one word."""
-        words: list[str] = []
-        spelling = False
-        for i in ids:
-            if i in (0, self.sot_token_id, self.eot_token_id):
-                continue
-            token = self.tokens[int(i) - 1]
-            letter = token.startswith(_LETTER)
-            if letter and spelling:
-                words[-1] += token[1:]
-            else:
-                words.append(token.removeprefix(_LETTER))
-            spelling = letter
-        return " ".join(words)
 
     def __call__(self, texts: str | Sequence[str], context_length: int | None = None) -> Tensor:
         """Ids ``[N, context_length] int64``; longer texts are cut, and still end with the end."""

@@ -50,7 +50,7 @@ class LocalMCMColumn(BankColumn):
         Raises:
             UserError: the backbone is no CLIP, or its image tower has no local features.
         """
-        clip = _clip_of(backbone, "local MCM")
+        clip = _clip_of(backbone)
         with torch.no_grad():
             clip.image_features_and_local(random_batch(clip, clip.data_config["input_size"]))
         return []
@@ -58,17 +58,17 @@ class LocalMCMColumn(BankColumn):
     @torch.no_grad()
     def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
         """The likeliest class of the clearest region."""
-        _, local = _clip_of(backbone, "local MCM").image_features_and_local(image)
+        _, local = _clip_of(backbone).image_features_and_local(image)
         assert backbone.head is not None  # a CLIP's are texts
         with torch.autocast(image.device.type, enabled=False):
             best = concept_matching(local, backbone.head.weight.float(), self.temperature)
         return best.amax(dim=1)
 
 
-def _clip_of(backbone: Backbone, method: str) -> ClipModel:
+def _clip_of(backbone: Backbone) -> ClipModel:
     if not isinstance(backbone, ClipImages):
         raise DetectorRefusal(
-            f"{method} needs a CLIP: choose model=clip or prompt=..., or remove it"
+            "local MCM needs a CLIP: choose model=clip or prompt=..., or remove it"
         )
     return backbone.clip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -74,8 +75,7 @@ def choose(semantic: Ints, covariate: Ints, per_cell: int, seed: int) -> Ints:
         Chosen rows, by covariate level, then semantic level, then number.
     """
     chosen: list[Ints] = [np.empty(0, dtype=np.int64)]
-    cells = sorted(set(zip(covariate.tolist(), semantic.tolist(), strict=True)))
-    for row, column in cells:
+    for row, column in sorted(set(zip(covariate.tolist(), semantic.tolist(), strict=True))):
         members = np.flatnonzero((covariate == row) & (semantic == column))
         sample = np.random.default_rng([seed, row, column]).permutation(members)[:per_cell]
         chosen.append(np.sort(sample))
@@ -136,7 +136,7 @@ def plan_table(
     for row in chosen.tolist():
         number = int(numbers[row])
         style, label = prompts.parts(number)
-        semantic, covariate = int(levels[0][row]), int(levels[1][row])
+        semantic, covariate = (int(level[row]) for level in levels)
         cell = cell_file(covariate, semantic).removesuffix(".txt")
         rows.append(
             {
@@ -213,7 +213,7 @@ def make_plan(
     rows, columns = cells = edges.levels(semantic, covariate)
     if short := short_cells(rows, columns, edges.shape, per_cell):
         text = (
-            f"{len(short)} of {edges.shape[0] * edges.shape[1]} cells have fewer than {per_cell} "
+            f"{len(short)} of {math.prod(edges.shape)} cells have fewer than {per_cell} "
             f"prompts: {', '.join(short)}"
         )
         if on_short == "stop":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import YAML_LOADER, StrPath
 
 #: What a style has in place of the label.
@@ -79,19 +80,16 @@ def read_styles(path: StrPath | None = None) -> list[PromptStyle]:
             file of Stable Diffusion XL without one of Syn-IS.
     """
     source = files("ood_lab.synthesis").joinpath("styles.yaml") if path is None else Path(path)
-    try:
+    wrong = f"style file '{path}' cannot be read: {{reason}}"
+    with reported_as(wrong, (OSError, UnicodeDecodeError, yaml.YAMLError)):
         entries = yaml.load(source.read_text(encoding="utf-8"), YAML_LOADER)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"style file '{path}' cannot be read: {reason}") from error
     if not isinstance(entries, list) or not entries:
         raise UserError(f"style file '{path}': write a list of {{name: ..., prompt: ...}}")
     if _SDXL_PLACE in str(entries[0]):
         entries = _of_syn_is(entries, f"style file '{path}'")
     styles = [_style(entry, f"style file '{path}', entry {i}") for i, entry in enumerate(entries)]
-    names = [style.name for style in styles]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+    counts = Counter(style.name for style in styles)
+    if twice := sorted(name for name, count in counts.items() if count > 1):
         raise UserError(f"style file '{path}' has two styles named '{twice[0]}': rename one")
     return styles
 
@@ -113,13 +111,12 @@ def _of_syn_is(entries: Sequence[Mapping[str, str]], place: str) -> list[dict[st
 def _style(entry: object, place: str) -> PromptStyle:
     if not isinstance(entry, dict):
         raise UserError(f"{place}: write {{name: ..., prompt: ...}}, not '{entry}'")
-    unknown = sorted(str(key) for key in entry if key not in _KEYS)
-    if unknown:
+    if unknown := sorted(str(key) for key in entry if key not in _KEYS):
         raise UserError(f"{place}: unknown key {', '.join(unknown)}; known: {', '.join(_KEYS)}")
-    texts = {key: entry.get(key) for key in _KEYS[:2]}
-    missing = [key for key, text in texts.items() if not isinstance(text, str) or not text.strip()]
-    if missing:
-        raise UserError(f"{place}: '{missing[0]}' must be a text")
-    if str(entry["prompt"]).count(PLACE) != 1:
+    for key in _KEYS[:2]:
+        text = entry.get(key)
+        if not isinstance(text, str) or not text.strip():
+            raise UserError(f"{place}: '{key}' must be a text")
+    if entry["prompt"].count(PLACE) != 1:
         raise UserError(f"{place}: write {PLACE} once in the prompt, where the label goes")
     return PromptStyle(**{key: str(text) for key, text in entry.items()})

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ood_lab.clip import ClipModel
 from ood_lab.common.compute_device import chosen_device
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import read_table, write_table
 from ood_lab.common.progress import Pace
 from ood_lab.data.sources.file_facts import content_hashes
@@ -71,15 +71,6 @@ def log_odds(chance: NDArray[np.floating]) -> NDArray[np.floating]:
     return np.log(inner / (1 - inner))
 
 
-def open_images(paths: Sequence[Path]) -> list[Image.Image]:
-    """RGB images, upright.
-
-    Raises:
-        UserError: one of them cannot be read.
-    """
-    return [load_rgb(path) for path in paths]
-
-
 def in_batches(
     images: Sequence[Path],
     size: int,
@@ -101,7 +92,8 @@ def in_batches(
     for start in range(0, len(images), size):
         part = images[start : start + size]
         with torch.inference_mode():
-            results[start : start + len(part)] = score(open_images(part)).float().cpu().numpy()
+            scores = score([load_rgb(path) for path in part])
+            results[start : start + len(part)] = scores.float().cpu().numpy()
         done = start + len(part)
         if pace.due:
             pace.line(f"{name}: scored {done} of {len(images)} images, {pace.left(done)}")
@@ -166,15 +158,15 @@ def computed_once(
 _BATCH = 32
 
 
+def encoded_images(clip: ClipModel, images: Sequence[Image.Image]) -> Tensor:
+    """Normalised features of RGB images, ``[B, D]``, on the device of the CLIP."""
+    pixels = torch.stack([clip.preprocess(image) for image in images])
+    return clip.encode_image(pixels.to(clip.device))
+
+
 def image_features(clip: ClipModel, images: Sequence[Path]) -> NDArray[np.float32]:
     """Normalised image features of a CLIP, ``[N, D]``."""
-    device = chosen_device(None)
-    clip = clip.to(device)
-
-    def encode(batch: list[Image.Image]) -> Tensor:
-        pixels = torch.stack([clip.preprocess(image) for image in batch])
-        return clip.encode_image(pixels.to(device))
-
+    encode = partial(encoded_images, clip.to(chosen_device(None)))
     return in_batches(images, _BATCH, clip.embed_dim, clip.name, encode)
 
 
@@ -191,11 +183,8 @@ def timm_features(name: str, weights: str, images: Sequence[Path]) -> NDArray[np
     """
     import timm
 
-    try:
+    with reported_as(f"task.encoder={name} cannot be loaded ({{reason}})"):
         network = timm.create_model(name, num_classes=0, checkpoint_path=weights).eval()
-    except Exception as error:  # timm's own errors are of many kinds
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"task.encoder={name} cannot be loaded ({reason})") from error
     device = chosen_device(None)
     network = network.to(device)
     transform = create_transform(**resolve_model_data_config(network), is_training=False)

@@ -23,6 +23,7 @@ from ood_lab.lvlm.image_text.base import (
     ImageTextModel,
     Scores,
     computed_once,
+    encoded_images,
     image_features,
     in_batches,
     texts_of,
@@ -64,13 +65,11 @@ class ClipScores:
 
     def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """See :class:`~ood_lab.lvlm.image_text.base.ImageTextModel`."""
-        device = chosen_device(self.device)
-        clip = self.clip.to(device)
+        clip = self.clip.to(chosen_device(self.device))
         texts = self._factor * clip.encode_text(texts_of(labels, self.template))
 
         def score(batch: list[Image.Image]) -> Tensor:
-            pixels = torch.stack([clip.preprocess(image) for image in batch])
-            return clip.encode_image(pixels.to(device)) @ texts.T
+            return encoded_images(clip, batch) @ texts.T
 
         return in_batches(images, self.batch_size, len(labels), self.name, score)
 
@@ -189,12 +188,11 @@ def space_of(
     Raises:
         UserError: an image cannot be read, or see :func:`label_features`.
     """
-    seen = list(paths) if rows is None else [paths[row] for row in rows]
+    numbers = list(range(len(paths)) if rows is None else rows)
+    seen = [paths[number] for number in numbers]
     facts = json.dumps(clip.identity, sort_keys=True, default=str)
-    images = computed_once(facts, seen, folder, lambda: image_features(clip, seen))
-    if rows is not None:
-        all_images = np.full((len(paths), images.shape[1]), np.nan, np.float32)
-        all_images[np.asarray(rows)] = images
-        images = all_images
+    features = computed_once(facts, seen, folder, lambda: image_features(clip, seen))
+    images = np.full((len(paths), features.shape[1]), np.nan, np.float32)
+    images[numbers] = features
     labels = label_features(clip, names, template)
-    return ClipSpace(np.ascontiguousarray(images), labels, clip.logit_scale)
+    return ClipSpace(images, labels, clip.logit_scale)

@@ -14,6 +14,7 @@ from PIL import Image
 from ood_lab.clip import ClipModel
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.lvlm.chat.base import ChatModel, Reply, Requests
+from ood_lab.lvlm.image_text.base import encoded_images
 from ood_lab.lvlm.image_text.clip import label_features, template_of
 from ood_lab.lvlm.image_text.object_detectors import BestScores, by_image
 
@@ -36,8 +37,8 @@ class ClipThreshold(ChatModel):
     device: str | None = None
 
     def __post_init__(self) -> None:
-        self._device = chosen_device(self.device)
-        self.clip, self.template = self.clip.to(self._device), template_of(self.clip, self.template)
+        self.clip = self.clip.to(chosen_device(self.device))
+        self.template = template_of(self.clip, self.template)
 
     @cached_property
     def made_with(self) -> Mapping[str, Any]:
@@ -53,7 +54,6 @@ class ClipThreshold(ChatModel):
 
     @torch.inference_mode()
     def _found(self, image: Image.Image, objects: Sequence[str]) -> BestScores:
-        pixels = self.clip.preprocess(image)[None].to(self._device)
         texts = torch.from_numpy(label_features(self.clip, objects, self.template))
-        cosines = (self.clip.encode_image(pixels).cpu() @ texts.T)[0]
+        cosines = (encoded_images(self.clip, [image]).cpu() @ texts.T)[0]
         return dict(zip(objects, cosines.tolist(), strict=True))

@@ -34,11 +34,10 @@ def refuse_foreign(
     Raises:
         UserError: such a CLIP, with a line that names a real one.
     """
-    rest = [group for group in images if settings.get(group) and not is_builtin(settings[group])]
-    if not rest:
-        return
-    name = settings[rest[0]].get("name")
-    refuse_shipped(settings, f"{rest[0]}={name}" if name else f"this {rest[0]}", judges)
+    for group in images:
+        if (node := settings.get(group)) and not is_builtin(node):
+            name = node.get("name")
+            refuse_shipped(settings, f"{group}={name}" if name else f"this {group}", judges)
 
 
 def refuse_shipped(settings: Mapping[str, Any], source: str, judges: tuple[str, ...]) -> None:
@@ -65,8 +64,7 @@ def shipped_clips(settings: Mapping[str, Any], group: str) -> Iterator[tuple[str
     """What to call each CLIP of a group that comes with the package, and what it knows."""
     for label, clip in _clips(group, settings.get(group) or {}):
         folder = shipped_folder(str(clip))
-        knows = folder and folder_facts(folder).knows
-        if knows:
+        if knows := folder and folder_facts(folder).knows:
             yield label, str(knows)
 
 

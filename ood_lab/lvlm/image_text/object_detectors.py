@@ -25,8 +25,9 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json
 from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.common.progress import Pace
+from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.chat.base import ChatModel, Reply, Request, Requests
-from ood_lab.lvlm.image_text.base import Scores, log_odds, open_images, texts_of
+from ood_lab.lvlm.image_text.base import Scores, log_odds, texts_of
 from ood_lab.lvlm.image_text.transformers import load_pretrained
 from ood_lab.models.weights import weights_sha256
 
@@ -218,7 +219,7 @@ class ObjectDetector(ChatModel):
         results = np.zeros((len(images), len(labels)), np.float32)
         pace = Pace(len(images), interval=10.0)
         for row, path in enumerate(images):
-            best = self.best_scores(open_images([path])[0], labels)
+            best = self.best_scores(load_rgb(path), labels)
             results[row] = [best[label] for label in labels]
             if pace.due:
                 pace.line(f"{self.name}: {row + 1} of {len(images)} images, {pace.left(row + 1)}")
@@ -245,7 +246,7 @@ class ObjectDetector(ChatModel):
         rows: list[tuple[int | str, str, float]] = []
         pace = Pace(len(images), interval=10.0)
         for start in range(0, len(images), batch_size):
-            batch = open_images(images[start : start + batch_size])
+            batch = [load_rgb(path) for path in images[start : start + batch_size]]
             processor, model = self._loaded
             boxes_of = detected(processor, model, batch, self.threshold)
             for image, boxes in zip(ids[start:], boxes_of, strict=False):
@@ -279,7 +280,7 @@ def by_image(
     check(sorted({name for pairs in images.values() for _, name in pairs}))
     for path, pairs in images.items():
         objects = list(dict.fromkeys(name for _, name in pairs))
-        results = find(open_images([Path(path)])[0], objects)
+        results = find(load_rgb(path), objects)
         for request, name in pairs:
             yield _reply(request, results[name], threshold)
 

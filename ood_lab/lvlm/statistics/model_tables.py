@@ -275,7 +275,7 @@ def correlation_test(hard: Floats, ood: Floats) -> dict[str, float]:
         hard: degradations ``Delta_hard`` of M models, ``[M]``.
         ood: ``Delta_ood``, ``[M]``.
     """
-    results = {}
+    results: dict[str, float] = {}
     for name, test in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
         result = test(hard, ood)
         results |= {name: float(result.statistic), f"{name}_p": float(result.pvalue)}

@@ -7,9 +7,9 @@ from PIL import Image
 
 from ood_lab.clip import load_clip
 from ood_lab.common.errors import UserError
+from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.answers.answer_files import AnswerStore
 from ood_lab.lvlm.answers.answer_requests import answers_to
-from ood_lab.lvlm.image_text.base import open_images
 from ood_lab.lvlm.image_text.clip_threshold import ClipThreshold
 from ood_lab.lvlm.image_text.object_detectors import ObjectDetector
 from ood_lab.lvlm.questions.question_files import Question
@@ -266,7 +266,7 @@ def test_confidences_of_labels_are_those_of_the_chat_model(owl, grounding_dino, 
         scores = ObjectDetector(str(path), template=template).confidences(images, OBJECTS)
         model = ObjectDetector(str(path), template=template)
         for row, image in enumerate(images):
-            best = model.best_scores(open_images([image])[0], OBJECTS)
+            best = model.best_scores(load_rgb(image), OBJECTS)
             assert scores[row] == pytest.approx([best[name] for name in OBJECTS], abs=1e-6)
 
 

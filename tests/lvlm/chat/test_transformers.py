@@ -12,13 +12,13 @@ from PIL import ExifTags, Image
 
 from ood_lab.builtin.scenes import ScenesDataset
 from ood_lab.common.errors import UserError
+from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.answers.answer_files import AnswerStore
 from ood_lab.lvlm.answers.answer_requests import answers_to, messages_of
 from ood_lab.lvlm.chat.base import Request
 from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.chat.request_images import data_url
 from ood_lab.lvlm.chat.transformers import TransformersChat
-from ood_lab.lvlm.image_text.base import open_images
 from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.lvlm.training.conversation_files import ChatFile
 
@@ -162,7 +162,7 @@ def test_photographs_are_seen_upright_everywhere(tiny, folder, tmp_path):
     sent = base64.b64decode(data_url(str(turned)).split(",")[1])
     for seen in (
         Image.open(io.BytesIO(sent)),
-        *open_images([turned]),
+        load_rgb(turned),
         ChatFile(tmp_path / "chats.jsonl")[0].image,
     ):
         assert np.array_equal(np.asarray(seen), np.asarray(upright))

@@ -97,13 +97,9 @@ def hallucination_matrix(captions: pd.DataFrame) -> pd.DataFrame:
 
     Rows without any are skipped; names are in alphabetical order.
     """
-    rows = [
-        (true, false)
-        for truth, flagged in zip(captions["truth_words"], captions["flagged_nouns"], strict=True)
-        for true in set(truth)
-        for false in set(flagged)
-    ]
-    pairs = pd.DataFrame(rows, columns=["concept", "hallucination"])
+    words = captions[["truth_words", "flagged_nouns"]].map(set).map(list)
+    words = words.set_axis(["concept", "hallucination"], axis=1)
+    pairs = words.explode("concept").explode("hallucination", ignore_index=True).dropna()
     return pd.crosstab(pairs["concept"], pairs["hallucination"])
 
 

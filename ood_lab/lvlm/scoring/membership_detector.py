@@ -143,7 +143,6 @@ def _file_of(data: ImageDataset, index: int, folder: Path) -> Path:
         return Path(str(data.table["path"].iat[index])).absolute()
     file = folder / data.name / f"{index:06d}.png"
     if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
         image = data.load_image(index)
         with replaced(file) as place:
             image.save(place, "PNG")

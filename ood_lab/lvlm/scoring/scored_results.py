@@ -68,19 +68,17 @@ def places(
     for split, part in parts.items():
         yield ResultPlace({"split": split}, part)
     known = [name for name in LEVELS if name in rows]
-    keys = [[name] for name in known] + ([known] if len(known) == 2 else [])
+    levels = [[name] for name in known] + ([known] if len(known) == 2 else [])
     for split, part in parts.items():
-        for names in keys:
+        for names in [*levels, *([name] for name in finer if name in rows)]:
             for values, cell in part.groupby(names, sort=True):
-                if cell[unit].nunique() >= min_count:
-                    yield ResultPlace(
-                        {"split": split, **dict(zip(names, values, strict=True))}, cell
-                    )
-        for name in finer:
-            for value, cell in part.groupby(name, sort=True) if name in part else ():
-                if cell[unit].nunique() >= min_count:
-                    shown = f"{value:g}" if isinstance(value, int | float) else str(value)
-                    yield ResultPlace({"split": split, PART: f"{name} {shown}"}, cell)
+                if cell[unit].nunique() < min_count:
+                    continue
+                keys = dict(zip(names, values, strict=True))
+                if names not in levels:
+                    shown = f"{values[0]:g}" if isinstance(values[0], int | float) else values[0]
+                    keys = {PART: f"{names[0]} {shown}"}
+                yield ResultPlace({"split": split, **keys}, cell)
 
 
 def estimate_rows(

@@ -118,10 +118,8 @@ def form_contrasts(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
         [judgements[k] for k in ("split", "item", "prompt")]
     )
     judgements = judgements[~lost.transform("any")]
-    splits = list(dict.fromkeys(judgements["split"]))
-    sets = [
-        ResultPlace({"split": split}, judgements[judgements["split"] == split]) for split in splits
-    ]
+    by_split = judgements.groupby("split", sort=False)
+    sets = [ResultPlace({"split": split}, part) for split, part in by_split]
     test = partial(contrasts, by="model", **resampling)
     return contrasts_by([*sets, *_wordings(judgements)], test)
 

@@ -246,8 +246,10 @@ def error_bars(counts: pd.DataFrame, models: pd.DataFrame, ood: str) -> Figure:
 def error_cells(table: pd.DataFrame, ood: str) -> Figure:
     """See :func:`~ood_lab.lvlm.statistics.model_tables.errors_together`."""
     models = list(dict.fromkeys(table["model"]))
+    own = np.eye(len(models), dtype=bool)  # of what a model gets wrong, it gets wrong all
+    by_models = table.set_index(["model", "other"]).unstack()
     share, chance = (
-        100 * table.pivot(index="model", columns="other", values=name).loc[models, models]
+        np.where(own, np.nan, 100 * by_models[name].loc[models, models])
         for name in ("share", "chance")
     )
     size = 0.42 * len(models)
@@ -261,13 +263,10 @@ def error_cells(table: pd.DataFrame, ood: str) -> Figure:
     )
     names = [wrapped(name, 12) for name in short_names(models)]
     texts, notes = (
-        [["" if np.isnan(v) else f"{v:.0f}" for v in row] for row in item.to_numpy()]
-        for item in (share, chance)
+        [["" if np.isnan(v) else f"{v:.0f}" for v in row] for row in values]
+        for values in (share, chance)
     )
-    for own in range(len(models)):  # of what a model gets wrong, it gets wrong all
-        texts[own][own] = notes[own][own] = ""
-    cells = np.where(np.eye(len(models), dtype=bool), np.nan, share.to_numpy())
-    draw_cells(axes, shades(0, 100).of(cells), (names, names), texts, notes)
+    draw_cells(axes, shades(0, 100).of(share), (names, names), texts, notes)
     return figure
 
 

@@ -21,7 +21,7 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from ood_lab.clip import ClipModel
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import YAML_LOADER, read_texts
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.lvlm.parsers.base import english
 from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.metrics.resampling.intervals import bayes_interval, clopper_pearson
@@ -47,12 +47,10 @@ def read_synonyms(path: Path, categories: Iterable[str]) -> dict[str, list[str]]
         UserError: the file is missing, of another layout, names a category that there is not, or
             has an empty synonym.
     """
-    known = set(categories)
+    known = sorted(set(categories))
     results: dict[str, list[str]] = {}
     for place, (category, synonym) in enumerate(_rows(path), 1):
-        if category not in known:
-            near = suggestion(category, sorted(known))
-            raise UserError(f"task.synonyms={path} names the category '{category}': {near}")
+        check_known([category], known, f"task.synonyms={path} names the category '{{name}}'")
         if not synonym.strip():
             raise UserError(f"task.synonyms={path}: synonym {place} (of '{category}') is empty")
         if synonym.strip() not in results.setdefault(category, []):

@@ -156,21 +156,13 @@ class Chats(L.LightningDataModule):
         if self.trainer:
             devices, device = self.trainer.world_size, self.trainer.global_rank
             order = DeviceShare(order, devices, device)  # type: ignore[arg-type]
-        return DataLoader(
-            self.train,
-            self.batch_size,
-            sampler=order,
-            collate_fn=self.collate,
-            num_workers=self.num_workers,
-        )
+        return self._loader(self.train, self.batch_size, sampler=order)
 
     def val_dataloader(self) -> DataLoader[Any] | list[Any]:
         """Batches in order; none without validation examples."""
-        if not self.val:  # none, or an empty one
-            return []
-        return DataLoader(
-            self.val,
-            self.eval_batch_size,
-            collate_fn=self.collate,
-            num_workers=self.num_workers,
-        )
+        # none, or an empty one
+        return self._loader(self.val, self.eval_batch_size) if self.val else []
+
+    def _loader(self, data: Dataset[Any], size: int, **options: Any) -> DataLoader[Any]:
+        collate, workers = self.collate, self.num_workers
+        return DataLoader(data, size, collate_fn=collate, num_workers=workers, **options)

@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 import pandas as pd
 from annotated_types import Ge
 
-from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
-from ood_lab.common.hints import suggestion
+from ood_lab.common.grouping import grouped
+from ood_lab.common.hints import check_known
 from ood_lab.common.line_files import write_records
 from ood_lab.common.random_streams import text_stream
 from ood_lab.lvlm.parsers import YES
@@ -42,12 +42,8 @@ class QuestionTuning:
 
     def check(self, questions: Questions) -> None:
         """Raises a UserError where no question is of one of the criteria."""
-        names = list(dict.fromkeys(map(_criterion, questions)))
-        for name in self.criteria or ():
-            if name not in names:
-                raise UserError(
-                    f"task.tuning.criteria: no question is of '{name}': {suggestion(name, names)}"
-                )
+        problem = "task.tuning.criteria: no question is of '{name}'"
+        check_known(self.criteria or (), sizes(questions), problem)
 
     def questions(
         self,
@@ -66,16 +62,15 @@ class QuestionTuning:
         """
         wrong = set(judgements.loc[~judgements["correct"].astype(bool), "question_id"])
         wrong |= set(captions.loc[captions["flagged"] > 0, "question_id"])
-        results: dict[str, list[int]] = {}
-        for place, question in enumerate(questions):
-            name = _criterion(question)
-            if self.criteria is not None and name not in self.criteria:
-                continue
-            if question.answer and (self.choose == "all" or question.question_id in wrong):
-                results.setdefault(name, []).append(place)
+        by_criterion = grouped(
+            (_criterion(question), place)
+            for place, question in enumerate(questions)
+            if question.answer and (self.choose == "all" or question.question_id in wrong)
+        )
         kept = [
             int(place)
-            for name, places in results.items()
+            for name, places in by_criterion.items()
+            if self.criteria is None or name in self.criteria
             for place in text_stream(seed, "export", name).permutation(places)[: self.per_criterion]
         ]
         return [questions[place] for place in sorted(kept)]
@@ -98,26 +93,17 @@ def write_tuning(questions: Questions, images: Path, folder: Path) -> None:
         images: folder that their images start from.
         folder: to write to.
     """
-    rows = [
-        {
-            "id": question.question_id,
-            "image": str(images / str(question.image)),
-            "conversations": [
-                {"from": "human", "value": f"{_IMAGE}{question.text}"},
-                {"from": "gpt", "value": spoken(question)},
-            ],
-        }
-        for question in questions
-    ]
-    write_text(json.dumps(rows, indent=1) + "\n", folder / LLAVA)
-    records = [
-        {
-            "messages": conversation(question.text, spoken(question)),
-            "images": [str(images / str(question.image))],
-        }
-        for question in questions
-    ]
-    write_records(records, folder / TRL)
+    llava, trl = [], []
+    for question in questions:
+        image, answer = str(images / str(question.image)), spoken(question)
+        turns = [
+            {"from": "human", "value": f"{_IMAGE}{question.text}"},
+            {"from": "gpt", "value": answer},
+        ]
+        llava.append({"id": question.question_id, "image": image, "conversations": turns})
+        trl.append({"messages": conversation(question.text, answer), "images": [image]})
+    write_text(json.dumps(llava, indent=1) + "\n", folder / LLAVA)
+    write_records(trl, folder / TRL)
 
 
 def spoken(question: Question) -> str:

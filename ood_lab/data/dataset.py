@@ -30,6 +30,11 @@ RESERVED = (*ID_SPLITS, "ID")
 UNKNOWN = -1
 
 
+def columns_with(prefix: str, table: pd.DataFrame) -> list[str]:
+    """The columns of a table whose names begin so: ``level_``, ``attribute_``."""
+    return [name for name in map(str, table) if name.startswith(prefix)]
+
+
 class ImageDataset(Dataset[dict[str, Any]], ABC):
     """Images addressed by row number.
 
@@ -68,17 +73,14 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
 
     def _extra_arrays(self) -> dict[str, np.ndarray]:
         table = self.table
-        names = [str(column) for column in table.columns]
         extras: dict[str, np.ndarray] = {}
         grouped = (GROUP,) if GROUP in self.names else ()
         for column in (*INTEGER_COLUMNS, *grouped):
-            if column in names:
+            if column in table:
                 extras[column] = table[column].to_numpy(np.int64)
-        levels = sorted(name for name in names if name.startswith("level_"))
-        if levels:
+        if levels := sorted(columns_with("level_", table)):
             extras["levels"] = table[levels].to_numpy(np.int64, copy=True)
-        attributes = [name for name in names if name.startswith("attribute_")]
-        if attributes:
+        if attributes := columns_with("attribute_", table):
             extras["attributes"] = table[attributes].to_numpy(np.float32, copy=True)
         return extras
 

@@ -14,7 +14,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.class_labels import Labels
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import ImageDataset, columns_with
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.metrics import hierarchy_table
@@ -120,8 +120,9 @@ def hierarchy_results(
 
 def _level_columns(data: OODDataModule) -> list[str]:
     """Level columns of the ID test set, coarse to fine; those that train does not have are none."""
-    columns = map(str, data.splits["test"].table) if data.labels.level_names else ()
-    return sorted(column for column in columns if column.startswith("level_"))
+    return (
+        sorted(columns_with("level_", data.splits["test"].table)) if data.labels.level_names else []
+    )
 
 
 def _level_predictions(

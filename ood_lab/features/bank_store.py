@@ -40,7 +40,7 @@ from ood_lab.common.files import require_space, try_lock
 from ood_lab.common.tensor_file import Tensors, save_tensors
 from ood_lab.features import row_shards as shards
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.extraction_pass import Images, require_finite
+from ood_lab.features.extraction_pass import Images
 from ood_lab.features.moments import MOMENTS, Derived, Moments
 from ood_lab.features.row_shards import shard_name, writing
 from ood_lab.schema.run_record import BankRecord
@@ -330,7 +330,6 @@ class FeatureWriter:
     Args:
         staging: folder of the pass; rank 0's holds for all.
         images: the dataset of the pass.
-        dtype: type of the features on disk.
         trainer: of the pass.
         base: features, logits and labels are written, not only columns.
         moments: parts of the moments that are gathered from the rows; none, of no rows.
@@ -345,17 +344,16 @@ class FeatureWriter:
         self,
         staging: Path,
         images: Images,
-        dtype: torch.dtype,
         trainer: Trainer,
         *,
         base: bool,
-        moments: Collection[str] = (),
+        moments: Collection[str],
         rows: int,
-        first_part: int = 0,
+        first_part: int,
     ) -> None:
         # Every process of a script that ddp started has named a folder of its own.
         self._staging = Path(trainer.strategy.broadcast(str(staging)))
-        self._images, self._dtype, self._base, self._rows = images, dtype, base, rows
+        self._name, self._base, self._rows = images.name, base, rows
         self._rank, self._world_size = trainer.global_rank, trainer.world_size
         self._device = trainer.strategy.root_device
         self._moments = Moments({"means", *moments}) if base and moments else None
@@ -370,8 +368,7 @@ class FeatureWriter:
         """Copies the rows of a batch into the buffer.
 
         Raises:
-            UserError: features are beyond the range of their type on disk, or the disk cannot hold
-                the bank.
+            UserError: the disk cannot hold the bank.
         """
         tensors = self._by_folder(rows)
         if self._filled + len(rows) > self._capacity:
@@ -404,18 +401,15 @@ class FeatureWriter:
             for key, values in rows.columns.items()
         }
         if self._base:
-            features = rows.features.to(self._dtype)
-            if self._dtype != torch.float32:
-                require_finite("features", features, rows.index, self._images)
-            base = {"logits": rows.logits, "labels": rows.labels}
-            tensors[""] = {"index": rows.index, "features": features, **base}
+            base = {"features": rows.features, "logits": rows.logits, "labels": rows.labels}
+            tensors[""] = {"index": rows.index, **base}
         return tensors
 
     def _allocate(self, tensors: dict[str, Tensors], size: int) -> None:
         """Sizes the buffer by a batch: what the columns take is known from the first one on."""
         row_bytes = sum(v[:1].nbytes for values in tensors.values() for v in values.values())
         if not self._capacity:
-            name = f"the features of '{self._images.name}'"
+            name = f"the features of '{self._name}'"
             require_space(self._staging, self._rows * row_bytes, name)
             for folder in tensors:
                 (self._staging / folder).mkdir(parents=True, exist_ok=True)

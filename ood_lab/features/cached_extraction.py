@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
@@ -57,7 +57,6 @@ def extract(
     *,
     batch_size: int = 256,
     num_workers: int = 0,
-    dtype: Literal["float32", "float16"] = "float32",
     network: NetworkIdentity | None = None,
     moments: Collection[str] = (),
     passed: list[str] | None = None,
@@ -77,7 +76,6 @@ def extract(
         columns: what the detectors want of this dataset. Equal keys are computed once.
         batch_size: images a forward, on each process.
         num_workers: loader processes, for each process.
-        dtype: type of the features on disk (logits stay float32).
         network: ``NetworkIdentity.of(backbone)`` where the caller has it.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that fits will ask for,
             gathered in a pass that computes the features; they change no number.
@@ -92,7 +90,7 @@ def extract(
             trainer's precision would alter the weights.
     """
     network = network or NetworkIdentity.of(backbone)
-    record = made_from(trainer, backbone, dataset, dtype, network)
+    record = made_from(trainer, backbone, dataset, network)
     store = BankStore(Path(root), record.key)
     wanted = {column.key: column for column in columns}
     if (tiles := tile_count(dataset.transform)) > 1:
@@ -122,7 +120,6 @@ def extract(
                 store.tidy(begun)
             begun = agreed(trainer, begun)
             left = len(dataset) - (0 if begun is None else len(begun.rows))
-            kind = getattr(torch, dtype)
             if len(dataset) < trainer.world_size:
                 raise UserError(
                     f"'{dataset.name}' has {len(dataset)} images for {trainer.world_size} "
@@ -131,8 +128,8 @@ def extract(
                 )
             check_takes_all(trainer, dataset.name)
             if missing.base:
-                # Features, float32 logits, index and label.
-                row_bytes = backbone.num_features * kind.itemsize + backbone.num_classes * 4 + 16
+                # Features and logits as float32, index and label.
+                row_bytes = (backbone.num_features + backbone.num_classes) * 4 + 16
                 require_space(store.folder, left * row_bytes, f"the features of '{dataset.name}'")
             chosen = [wanted[key] for key in missing.columns]
             if main and begun is not None:
@@ -142,7 +139,6 @@ def extract(
                 FeatureWriter,
                 staging,
                 dataset,
-                kind,
                 base=missing.base,
                 moments=moments if begun is None else (),
                 rows=left,
@@ -209,8 +205,7 @@ def _sound(
     with frozen(backbone), trainer.precision_plugin.forward_context():
         outputs = Extractor(backbone.to(device)).outputs(image)
         rounding, _ = tolerances(backbone)
-    for dtype in (PRECISIONS[str(trainer.precision)], getattr(torch, bank.record.dtype)):
-        rounding = max(rounding, 16 * torch.finfo(dtype).eps)
+    rounding = max(rounding, 16 * torch.finfo(PRECISIONS[str(trainer.precision)]).eps)
     now = Output(outputs["logits"].cpu(), outputs["features"].cpu())
     moved = deviation(Output(bank.logits[rows], bank.features[rows]), now, rounding)
     return bank, f"has other features than {backbone.name} now ({moved})" if moved else ""
@@ -220,8 +215,7 @@ def made_from(
     trainer: Trainer,
     backbone: Backbone,
     dataset: Images,
-    dtype: str = "float32",
-    network: NetworkIdentity | None = None,
+    network: NetworkIdentity,
 ) -> BankRecord:
     """What the bank is made from; its ``key`` hashes all of it but the dataset's name."""
     if trainer.precision not in PRECISIONS:
@@ -229,14 +223,12 @@ def made_from(
             f"trainer.precision={trainer.precision} would alter the weights of the backbone: "
             f"choose one of {', '.join(PRECISIONS)}"
         )
-    network = network or NetworkIdentity.of(backbone)
     parts = {
         "weights_sha256": network.weights_sha256,
         "parts_sha256": network.parts_sha256,
         "transform": transform_text(dataset.transform, dataset.name),
         "dataset_identity": dataset.identity,
         "precision": trainer.precision,
-        "dtype": dtype,
         "versions": versions(),
     }
     text = json.dumps({**parts, "format": FORMAT}, sort_keys=True)
@@ -270,8 +262,8 @@ def sums_bank(
     root: Path,
     *,
     batch_size: int,
-    num_workers: int = 0,
-    network: NetworkIdentity | None = None,
+    num_workers: int,
+    network: NetworkIdentity,
 ) -> FeatureBank | None:
     """A bank for detectors that learn only from sums: moments, labels and head, without rows.
 
@@ -283,7 +275,7 @@ def sums_bank(
         root: folder of all banks, where the processes leave their sums for a moment.
         batch_size: images a forward, on each process.
         num_workers: loader processes, for each process.
-        network: see :func:`~ood_lab.features.cached_extraction.extract`.
+        network: what the features depend on, in addition to the images.
 
     Returns:
         The bank, its ``features`` and ``logits`` without content (PyTorch's ``meta`` device), on

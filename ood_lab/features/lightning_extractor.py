@@ -380,9 +380,6 @@ class ExtractionProgressBar(RichProgressBar):
 class ExtractionLog(Callback):
     """Logs the progress about once a minute, for those who see no bar."""
 
-    def __init__(self) -> None:
-        self._pace: Pace | None = None
-
     def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Looks at the clock."""
         self._pace = Pace(int(sum(trainer.num_predict_batches)))
@@ -394,10 +391,10 @@ class ExtractionLog(Callback):
         outputs: Any,
         batch: Any,
         batch_idx: int,
-        dataloader_idx: int = 0,
+        *_: Any,
     ) -> None:
         """Logs the share done and the time left, on the main process."""
-        if trainer.is_global_zero and self._pace and self._pace.total and self._pace.due:
+        if trainer.is_global_zero and self._pace.total and self._pace.due:
             done = batch_idx + 1
             share, left = done / self._pace.total, self._pace.left(done)
             text = f"prediction: {share:.0%} done"

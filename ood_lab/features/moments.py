@@ -122,8 +122,8 @@ class Moments:
 
     def _grow(self, size: int) -> None:
         more = size - self.sums["count"].shape[1]
-        for name, place in (("count", (0, more)), ("square", (0, more))):
-            self.sums[name] = pad(self.sums[name], place)
+        for name in ("count", "square"):
+            self.sums[name] = pad(self.sums[name], (0, more))
         self.sums["total"] = pad(self.sums["total"], (0, 0, 0, more))
         if self._centers is not None:
             self._centers = pad(self._centers, (0, 0, 0, more), value=math.nan)

@@ -75,8 +75,6 @@ def writing(root: Path) -> Iterator[None]:
 
 
 MANIFEST = "manifest.json"
-#: Floating types that are widened when read: they only save disk space.
-_STORED_NARROW = (torch.float16, torch.bfloat16)
 
 
 def shard_name(prefix: str, rank: int, world_size: int, part: int) -> str:
@@ -198,10 +196,8 @@ def gather(folder: Path) -> Tensors:
             for key in shard.keys():  # noqa: SIM118 - a safetensors handle is not a mapping
                 values = shard.get_tensor(key)
                 if key not in tensors:
-                    narrow = values.dtype in _STORED_NARROW
-                    dtype = torch.float32 if narrow else values.dtype
-                    tensors[key] = roomy((n, *values.shape[1:]), dtype, folder)
-                tensors[key][index] = values.to(tensors[key].dtype)
+                    tensors[key] = roomy((n, *values.shape[1:]), values.dtype, folder)
+                tensors[key][index] = values
     if not seen.all():
         raise UserError(f"feature cache '{folder}' repeats rows and lacks others: delete it")
     return tensors

@@ -110,7 +110,6 @@ class BankRecord(RecordSection):
         weights_sha256, parts_sha256: of the network.
         transform: printed.
         precision: of the Trainer.
-        dtype: of the features on disk.
         versions: of what turns pixels into features.
         n: number of images.
         columns: keys of the columns that were read.
@@ -128,7 +127,6 @@ class BankRecord(RecordSection):
     parts_sha256: str = ""
     transform: str = ""
     precision: str = ""
-    dtype: str = "float32"
     versions: dict[str, str] = {}
     n: int = 0
     columns: list[str] = []

@@ -456,23 +456,12 @@ def file_statistics(facts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_format(inside: pd.DataFrame, outside: pd.DataFrame, name: str) -> Iterable[str]:
-    a, b = (file_statistics(part) for part in (inside, outside))
-    formats = [c for c in a.columns.union(b.columns, sort=False) if c.startswith(FORMAT)]
-    a, b = (part.reindex(columns=[*formats, "grey"], fill_value=0.0) for part in (a, b))
-    # The AUROC of a statistic that is 0 or 1 is 50% and half of the difference of the shares.
-    far = [c for c in a if 2 * abs(_auroc(a[c], b[c]) - 0.5) > SHARE]
-    if set(far) & set(formats):
-        parts = (pd.Series(shares_of_formats(part), dtype=float) for part in (inside, outside))
-        id_shares, shares = map(_shares, parts)
-        yield f"file format: ID {id_shares}, {name} {shares}"
-    if "grey" in far:
-        yield f"colour: ID {a['grey'].mean():.0%} grey images, {name} {b['grey'].mean():.0%}"
-
-
-def _auroc(inside: pd.Series, outside: pd.Series) -> float:
-    """:func:`~ood_lab.metrics.causes.auroc` of the known values; NaN without any."""
-    a, b = (part.dropna().to_numpy(float) for part in (inside, outside))
-    return auroc(a, b) if len(a) and len(b) else float("nan")
+    a, b = (pd.Series(shares_of_formats(part), dtype=float) for part in (inside, outside))
+    if len(a) and len(b) and (a.sub(b, fill_value=0).abs() > SHARE).any():
+        yield f"file format: ID {_shares(a)}, {name} {_shares(b)}"
+    id_grey, grey = inside["grey"].mean(), outside["grey"].mean()
+    if abs(id_grey - grey) > SHARE:
+        yield f"colour: ID {id_grey:.0%} grey images, {name} {grey:.0%}"
 
 
 def shares_of_formats(facts: pd.DataFrame) -> dict[str, float]:
@@ -489,10 +478,10 @@ def _by_size(inside: pd.DataFrame, outside: pd.DataFrame, names: tuple[str, str]
     if inside.empty:
         return
     a, b = (file_statistics(part)["size"] for part in (inside, outside))
-    auroc = _auroc(a, b)
+    area = auroc(a.to_numpy(), b.to_numpy())
     ratio = b.median() / a.median()
-    if max(auroc, 1 - auroc) >= SEPARATION and max(ratio, 1 / ratio) >= RATIO:
+    if max(area, 1 - area) >= SEPARATION and max(ratio, 1 / ratio) >= RATIO:
         yield (
-            f"size, AUROC {max(auroc, 1 - auroc):.0%}: "
+            f"size, AUROC {max(area, 1 - area):.0%}: "
             f"{names[0]} {a.median():.0f} px (median side), {names[1]} {b.median():.0f} px"
         )

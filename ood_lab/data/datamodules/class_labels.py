@@ -14,7 +14,7 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path
-from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.dataset import UNKNOWN, ImageDataset, columns_with
 from ood_lab.data.sources.table_columns import read_texts
 from ood_lab.schema.results import Tables
 
@@ -87,8 +87,7 @@ def add_levels(
     rows = hierarchy.loc[list(classes)]
     by_level: dict[str, list[str]] = {}
     for table in tables.values():
-        old = [column for column in table if str(column).startswith("level_")]
-        table.drop(columns=old, inplace=True)
+        table.drop(columns=columns_with("level_", table), inplace=True)
     for i, level in enumerate(map(str, rows)):
         words = list(names[level]) if names else sorted(set(rows[level]))
         of_class = np.array([*map(words.index, rows[level]), UNKNOWN], dtype=np.int64)
@@ -108,11 +107,11 @@ def complete_levels(
     Returns:
         The names with those of the last level.
     """
-    levels = sorted(c for c in map(str, tables["train"]) if c.startswith("level_"))
+    levels = sorted(columns_with("level_", tables["train"]))
     if not levels or not classes:
         return dict(names)
     for name, table in tables.items():
-        columns = sorted(c for c in map(str, table) if c.startswith("level_"))
+        columns = sorted(columns_with("level_", table))
         if columns and columns != levels:
             raise UserError(
                 f"train has the columns {', '.join(levels)}, {name} {', '.join(columns)}: "
@@ -158,17 +157,15 @@ class Labels:
         Raises:
             UserError: a label of one level has two parents at the level above, or none.
         """
-        columns = [str(c) for c in data.table]
-        levels = sorted(c for c in columns if c.startswith("level_"))
+        levels = sorted(columns_with("level_", data.table))
+        attributes = columns_with("attribute_", data.table)
         return cls(
             classes=tuple(data.classes),
             level_names=tuple(data.names_of(c) for c in levels),
             parents=tuple(_parents(data, up, low) for up, low in itertools.pairwise(levels)),
             category_names=data.names_of("category"),
             shapes=len(data.names_of("shape")),
-            attributes=tuple(
-                c.removeprefix("attribute_") for c in columns if c.startswith("attribute_")
-            ),
+            attributes=tuple(name.removeprefix("attribute_") for name in attributes),
         )
 
     def plain(self) -> dict[str, Any]:

@@ -50,8 +50,9 @@ def file_facts(
     wanted = pd.DataFrame({"path": list(paths)})
     stamps = [(path, *store.stat(path)) for path in wanted["path"].drop_duplicates()]
     unique = pd.DataFrame(stamps, columns=_KEY)
-    place = Path(cache_dir) / "files" if cache_dir and store.changeless else None
-    memory = place / f"{kind.replace(' ', '_')}.parquet" if place else None
+    memory = None
+    if cache_dir and store.changeless:
+        memory = Path(cache_dir) / "files" / f"{kind.replace(' ', '_')}.parquet"
     remembered = _load(memory)
     todo, facts = unique, None
     if remembered is not None:

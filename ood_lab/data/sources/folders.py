@@ -55,16 +55,12 @@ def read_folder(folder: Path, labelled: bool, tell: Tell = to_log) -> pd.DataFra
         UserError: loose images next to class folders, folders of splits.
     """
     search = _Search(folder)
-    loose = search.images(folder, deep=False)
-    search.left_out(str(folder), [p.name for p in folder.iterdir() if not _visible(p.name)])
-    subs = [p for p in sorted(folder.iterdir()) if p.is_dir() and _visible(p.name)]
-    subs = [p for p in subs if search.is_new(str(p))]
-    files = {p.name: search.images(p, deep=True) for p in subs}
-    candidates = [path for paths in (loose, *files.values()) for path in paths]
+    files = search.images()
+    candidates = [path for paths in files.values() for path in paths]
     pictures = set(pictures_among(candidates))
     search.others += [path for path in candidates if path not in pictures]
-    loose = [path for path in loose if path in pictures]
     files = {name: [p for p in paths if p in pictures] for name, paths in files.items()}
+    loose = files.pop(os.curdir)
     for remark in search.remarks():
         tell(remark)
     filled = sorted(name for name, paths in files.items() if paths)
@@ -116,23 +112,27 @@ class _Search:
         self._searched.add(real)
         return True
 
-    def images(self, folder: Path, deep: bool) -> list[str]:
-        """Paths of the images of a folder, and if ``deep`` of those below it, sorted."""
-        paths: list[str] = []
+    def images(self) -> dict[str, list[str]]:
+        """Paths of the images below each sub-folder, sorted; of loose ones below ``os.curdir``."""
+        paths: dict[str, list[str]] = {os.curdir: []}
         # Links are followed: data sets on shared disks are often folders of links.
-        for parent, folders, names in os.walk(folder, followlinks=True):
-            if deep:
-                self.left_out(parent, [name for name in folders + names if not _visible(name)])
-            below = sorted(filter(_visible, folders)) if deep else []
+        for parent, folders, names in os.walk(self.root, followlinks=True):
+            self.left_out(parent, [name for name in folders + names if not _visible(name)])
+            below = sorted(filter(_visible, folders))
             folders[:] = [name for name in below if self.is_new(os.path.join(parent, name))]
+            top = os.path.relpath(parent, self.root).split(os.sep)[0]
+            if top == os.curdir:
+                paths |= {name: [] for name in folders}
             for name in sorted(filter(_visible, names)):
-                if os.path.splitext(name)[1].lower() in image_extensions():
-                    paths.append(os.path.join(parent, name))
-                else:
+                if os.path.splitext(name)[1].lower() not in image_extensions():
                     self.others.append(name)
-        for path in paths:
-            if not path.isascii() and path != path.encode("utf-8", "replace").decode():
-                raise UserError(f"the name of {os.fsencode(path)!r} is not UTF-8: rename the file")
+                    continue
+                path = os.path.join(parent, name)
+                if not path.isascii() and path != path.encode("utf-8", "replace").decode():
+                    raise UserError(
+                        f"the name of {os.fsencode(path)!r} is not UTF-8: rename the file"
+                    )
+                paths[top].append(path)
         return paths
 
     def left_out(self, parent: str, names: Iterable[str]) -> None:

@@ -26,6 +26,8 @@ from ood_lab.schema.image_columns import LEVELS
 
 _IMAGES = ("image", "img", "picture", "pixel_values", "jpg", "png", "webp")
 _LABELS = ("label", "labels", "class", "cls", "target", "fine_label", "y")
+#: The third axis of an array that is an image, if it has one.
+_CHANNELS = ((), (1,), (3,), (4,))
 Column = str | int
 
 
@@ -47,9 +49,9 @@ def as_image(value: Any) -> Image.Image:
     if value is None:
         raise ValueError("the row has no image")
     pixels = np.asarray(value)
-    if pixels.ndim == 3 and pixels.shape[-1] not in (1, 3, 4):
+    if pixels.shape[2:] not in _CHANNELS:
         pixels = np.moveaxis(pixels, 0, -1)
-    if pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[-1] not in (1, 3, 4)):
+    if pixels.ndim < 2 or pixels.shape[2:] not in _CHANNELS:
         raise ValueError(f"{type(value).__name__} of shape {np.shape(value)} is no image")
     if pixels.dtype.kind == "f":
         if pixels.min() < 0 or pixels.max() > 1:
@@ -84,9 +86,9 @@ class Samples:
         self,
         dataset: Any,
         name: str,
-        image: Column | None = None,
-        label: Column | None = None,
-        version: int | None = None,
+        image: Column | None,
+        label: Column | None,
+        version: int | None,
     ) -> None:
         if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
             raise UserError(f"{name}: {type(dataset).__name__} is not map-style: it needs len, [i]")

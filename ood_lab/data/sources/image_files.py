@@ -110,7 +110,7 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
 
 def _as_rgb(image: Image.Image, decoding: Decoding) -> Image.Image:
     if is_deep(image):
-        return decoding.in_bytes(image).convert("RGB")
+        return decoding.picture(np.asarray(image)[..., None]).convert("RGB")
     if image.has_transparency_data:
         pixels = image.convert("RGBA")
         paper = Image.new("RGBA", image.size, "white")
@@ -216,7 +216,7 @@ def found_decoding(
     store: Store,
     pixel_range: PixelRange,
     max_megapixels: float,
-    cache_dir: StrPath | None = None,
+    cache_dir: StrPath | None,
 ) -> tuple[Decoding, list[ReadingWarning]]:
     """The decoding of all sets, with the range of pixel values of a sample of ``paths``.
 
@@ -261,7 +261,7 @@ def found_decoding(
 
 
 def pixel_values(
-    paths: Sequence[str], store: Store, decoding: Decoding, cache_dir: StrPath | None = None
+    paths: Sequence[str], store: Store, decoding: Decoding, cache_dir: StrPath | None
 ) -> pd.DataFrame:
     """Values of the pixels as the files have them, a row an image; unreadable ones are skipped.
 

@@ -7,13 +7,12 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known, suggestion
-from ood_lab.data.dataset import UNKNOWN
+from ood_lab.data.dataset import UNKNOWN, columns_with
 from ood_lab.schema.image_columns import LISTS
 from ood_lab.schema.results import Tables
 
@@ -75,15 +74,12 @@ def encode_names(identity: Tables, outside: Tables) -> dict[str, list[str]]:
 def _encode(column: str, inside: Tables, outside: Tables) -> list[str]:
     first = next(iter(inside.values()))[column].map(str)
     names = ordered_names(set(first) - {_UNKNOWN_NAME})
-    position = {name: value for value, name in enumerate(names)} | {_UNKNOWN_NAME: UNKNOWN}
     for name, table in inside.items():
-        texts = table[column].map(str)
-        unknown = sorted(set(texts) - set(position))
+        unknown = sorted(set(table[column].map(str)) - {*names, _UNKNOWN_NAME})
         wrong = f"{name} has {column} '{{name}}', which {next(iter(inside))} does not have"
         check_known(unknown, names, wrong)
-        table[column] = texts.map(position).astype(np.int64)
-    for table in outside.values():
-        table[column] = table[column].map(str).map(position).fillna(UNKNOWN).astype(np.int64)
+    for table in (*inside.values(), *outside.values()):
+        table[column] = pd.Index(names).get_indexer(table[column].map(str))  # -1 where it is none
     return names
 
 
@@ -93,10 +89,10 @@ def align_attributes(tables: Tables) -> dict[str, pd.DataFrame]:
     Raises:
         UserError: val or test has attributes, but not those of train.
     """
-    wanted = [c for c in map(str, tables["train"]) if c.startswith("attribute_")]
+    wanted = columns_with("attribute_", tables["train"])
     aligned = {}
     for name, table in tables.items():
-        columns = [c for c in map(str, table) if c.startswith("attribute_")]
+        columns = columns_with("attribute_", table)
         if columns and (odd := sorted(set(columns) ^ set(wanted))):
             raise UserError(
                 f"{name} and train differ in column {odd[0]}: give both the same attribute_ columns"
@@ -173,8 +169,7 @@ def mismatch(labels: Collection[str], names: Sequence[str], unknown: str, source
 
 
 def _shown(names: Sequence[str]) -> str:
-    more = f", ... ({len(names):,} in all)" if len(names) > _SHOWN else ""
-    return ", ".join(f"'{name}'" for name in names[:_SHOWN]) + more
+    return first_of([f"'{name}'" for name in names], _SHOWN)
 
 
 def _plain(name: str) -> str:

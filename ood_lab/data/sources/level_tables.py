@@ -49,8 +49,7 @@ def apply_levels(sets: Splits, table: pd.DataFrame, source: str) -> None:
             continue
         rows = table[table["dataset"] == name].sort_values("index")
         here, there = (list(map(composed, t["path"].astype(str))) for t in (data.table, rows))
-        same = here == there
-        if not same:
+        if here != there:
             raise UserError(
                 f"{source} was made for other images of '{name}' ({len(rows)} there, "
                 f"{len(here)} here): divide these data again (task=shift_levels)"

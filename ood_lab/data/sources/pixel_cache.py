@@ -24,13 +24,12 @@ class KeptImages:
         rows: number of images.
         height: pixels.
         width: pixels.
-        most_bytes: of the images kept; rows beyond it are never kept.
     """
 
-    def __init__(self, rows: int, height: int, width: int, most_bytes: int = MOST_BYTES) -> None:
-        self._arguments = (rows, height, width, most_bytes)
+    def __init__(self, rows: int, height: int, width: int) -> None:
+        self._arguments = (rows, height, width)
         image_bytes = height * width * 3
-        kept = min(rows, most_bytes // image_bytes)
+        kept = min(rows, MOST_BYTES // image_bytes)
         # Anonymous and shared: neither a file nor the size of /dev/shm limits it.
         memory = mmap.mmap(-1, max(1, kept * (image_bytes + 1)))
         self._made = np.frombuffer(memory, bool, kept)

@@ -55,10 +55,13 @@ class Decoding:
         with _ONE_LARGE if large else nullcontext():
             yield
 
-    def picture(self, pixels: np.ndarray, transparent: bool) -> Image.Image:
+    def picture(self, pixels: np.ndarray, transparent: bool = False) -> Image.Image:
         """The first three of ``[H, W, n]`` in 8 bits, of two or one the first as grey.
 
         Where it is ``transparent``, the last of 2 or 4 channels is, and has the whole range.
+
+        Raises:
+            ValueError: floats, where no range is given.
         """
         levels = self._levels(pixels[..., :3] if pixels.shape[2] > 2 else pixels[..., :1])
         if transparent:
@@ -66,14 +69,6 @@ class Decoding:
             levels = np.concatenate([levels, opaque], axis=2)
         plain = levels[..., 0] if levels.shape[2] == 1 else levels
         return Image.fromarray(np.ascontiguousarray(plain))
-
-    def in_bytes(self, image: Image.Image) -> Image.Image:
-        """An image of more than 8 bits in one channel, as 8-bit grey.
-
-        Raises:
-            ValueError: floats, where no range is given.
-        """
-        return Image.fromarray(self._levels(np.asarray(image)))
 
     def with_channels(self, picture: Image.Image, channels: np.ndarray) -> Image.Image:
         """The picture with an attribute ``channels [H, W, n]``, unless n is 1 or 3.

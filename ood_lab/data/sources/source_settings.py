@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
@@ -54,20 +54,6 @@ class ReadOptions(NamedTuple):
     group: str | None = None
 
 
-class Source(Protocol):
-    """Something that lists images."""
-
-    @property
-    def place(self) -> Path:
-        """The file or folder, for messages."""
-
-    def missing(self) -> str:
-        """What is not there, in words; empty if nothing is known to be missing."""
-
-    def read(self, classes: Sequence[str] | None, reading: ReadOptions) -> Listed:
-        """See :func:`~ood_lab.data.sources.manifest.read_manifest`."""
-
-
 def source_of(setting: Given, key: str, root: StrPath | None = None) -> Source:
     """The source that a value of the configuration stands for.
 
@@ -104,7 +90,14 @@ def source_of(setting: Given, key: str, root: StrPath | None = None) -> Source:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A folder, table or list of image files."""
+    """A folder, table or list of image files.
+
+    Attributes:
+        place: the file or folder, for messages.
+        root: see :func:`~ood_lab.data.sources.manifest.read_manifest`.
+        image: column of the paths.
+        label: column of the labels.
+    """
 
     place: Path
     root: StrPath | None
@@ -112,11 +105,11 @@ class Manifest:
     label: str | None = None
 
     def missing(self) -> str:
-        """The number of listed images that are not there, and the first of them."""
+        """The number of listed images that are not there, and the first of them; else nothing."""
         return missing_of(self.place, self.root) if self.place.is_file() else ""
 
     def read(self, classes: Sequence[str] | None, reading: ReadOptions) -> Listed:
-        """See :class:`Source`."""
+        """See :func:`~ood_lab.data.sources.manifest.read_manifest`."""
         columns = {"path": self.image, "label": self.label}
         table, names = read_manifest(
             self.place,
@@ -149,7 +142,7 @@ class Shards:
         return ""
 
     def read(self, classes: Sequence[str] | None, reading: ReadOptions) -> Listed:
-        """See :class:`Source`."""
+        """See :func:`~ood_lab.data.sources.manifest.read_manifest`."""
         table, store = read_shards(self.pattern, self.image, self.label, reading.cache_dir)
         # Listing takes several times what is kept; Arrow would hold on to it.
         pa.default_memory_pool().release_unused()
@@ -170,9 +163,7 @@ class OwnData:
         label: the same.
     """
 
-    def __init__(
-        self, dataset: Any, key: str, image: Column | None = None, label: Column | None = None
-    ) -> None:
+    def __init__(self, dataset: Any, key: str, image: Column | None, label: Column | None) -> None:
         self.setting, self.key, self.image, self.label = dataset, key, image, label
         self.made_by = dataset.func if isinstance(dataset, partial) else type(dataset)
 
@@ -226,7 +217,7 @@ class OwnData:
             return str(error).partition(": ")[2]
 
     def read(self, classes: Sequence[str] | None, reading: ReadOptions) -> Listed:
-        """See :class:`Source`."""
+        """See :func:`~ood_lab.data.sources.manifest.read_manifest`."""
         if plain := _plain_files(self.dataset):
             if classes is None and are_splits(self.dataset.classes):
                 raise UserError(splits_message(self.dataset.root, self.dataset.classes))
@@ -272,6 +263,10 @@ class OwnData:
         facts = [(path, *stamp(path)) for path in [*files, *([code] if code else [])]]
         text = f"{self.made_by} {sorted(map(str, self._arguments.items()))} {facts}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
+
+
+#: What lists images.
+Source = Manifest | Shards | OwnData
 
 
 def _code(made_by: Callable[..., Any]) -> str | None:

@@ -16,7 +16,7 @@ from ood_lab.common.english import counted, first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import stream
-from ood_lab.data.dataset import UNKNOWN, ImageDataset, Splits
+from ood_lab.data.dataset import UNKNOWN, ImageDataset, Splits, columns_with
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, PLAN, SEVERITIES, CorruptedImages
 from ood_lab.data.transforms.subsets import relabelled
 from ood_lab.schema.image_columns import LEVELS, MADE_OF
@@ -346,8 +346,7 @@ def without_classes(splits: Splits, held: Sequence[int]) -> dict[str, ImageDatas
         table = data.table.iloc[rows].copy()
         for column, old in numbers.items():
             if column in table:
-                table[column] = table[column].map(dict(zip(old, range(len(old)), strict=True)))
-                table[column] = table[column].fillna(UNKNOWN).astype(np.int64)
+                table[column] = pd.Index(old).get_indexer(table[column])  # -1 where it is none
         parts[name] = relabelled(data, rows, table, name, classes, names)
     return parts
 
@@ -372,4 +371,4 @@ def images_of_classes(
 
 
 def _levels(data: ImageDataset) -> list[str]:
-    return sorted(c for c in map(str, data.table) if c.startswith("level_"))
+    return sorted(columns_with("level_", data.table))

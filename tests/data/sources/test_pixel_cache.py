@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 from ood_lab.builtin.vessels import LightAugment, VesselsDataset, datasets
 from ood_lab.data.datamodules.epoch_sampler import TrainingView
 from ood_lab.data.dataset import UNKNOWN
+from ood_lab.data.sources import pixel_cache
 from ood_lab.data.sources.pixel_cache import KeptImages
 
 
@@ -24,8 +25,9 @@ def test_an_image_is_made_once():
     assert made == [2, 0]
 
 
-def test_memory_is_bounded():
-    kept, made = KeptImages(3, 4, 5, most_bytes=2 * 60 + 59), []
+def test_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(pixel_cache, "MOST_BYTES", 2 * 60 + 59)
+    kept, made = KeptImages(3, 4, 5), []
     for row in (0, 1, 2, 2):
         image = kept.get(row, lambda row=row: made.append(row) or picture(row))
         np.testing.assert_array_equal(image, picture(row))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import re
@@ -179,8 +178,6 @@ class _Parts:
                 self._all(path, (value.__qualname__, value.__self__))
             case MethodType():
                 self._all(path, (value.__func__, value.__self__))
-            case functools.partial():
-                self._all(path, (value.func, value.args, value.keywords))
             case staticmethod() | classmethod():
                 self._add(path, value.__func__)
             case property():

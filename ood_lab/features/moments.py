@@ -74,8 +74,7 @@ class Moments:
         step = max(1, BLOCK_BYTES // (8 * max(1, features.shape[1])))
         for start in range(0, len(features), step):
             rows = slice(start, start + step)
-            block = [values[rows].to(device) for values in (features, logits, labels)]
-            self._add(features=block[0], logits=block[1], labels=block[2])
+            self._add(features[rows].to(device), logits[rows].to(device), labels[rows].to(device))
 
     def _add(self, features: Tensor, logits: Tensor, labels: Tensor) -> None:
         x, groups = features.double(), (labels.long() + 1).clamp(min=0)

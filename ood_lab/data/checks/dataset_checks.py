@@ -12,6 +12,7 @@ import pandas as pd
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
+from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.random_streams import stream
@@ -341,10 +342,8 @@ def _empty_classes(splits: Splits) -> Iterable[Finding]:
         counts = count_by_class(splits[name]) if name in splits else None
         if counts is not None and counts.any() and not counts.all():
             empty = [splits[name].classes[i] for i in np.flatnonzero(counts == 0)]
-            more = ", ..." if len(empty) > 3 else ""
             yield Finding(
-                f"{len(empty)} of {len(counts)} classes have no image in {name}: "
-                f"{', '.join(empty[:3])}{more}",
+                f"{len(empty)} of {len(counts)} classes have no image in {name}: {first_of(empty)}",
                 (name,),
             )
 

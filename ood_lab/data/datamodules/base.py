@@ -44,7 +44,7 @@ from ood_lab.data.datamodules.preparation_steps import (
     take_shots,
 )
 from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, ImageDataset, Splits, Transform, without_resize
-from ood_lab.data.sources.image_files import FileDataset, PixelRange, found_decoding
+from ood_lab.data.sources.image_files import FileDataset, found_decoding
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.pixel_decoding import CHANNELS
 from ood_lab.data.sources.reading_warnings import ReadingWarning
@@ -179,7 +179,6 @@ class OODDataModule(L.LightningDataModule):
         tables: Tables,
         classes: Mapping[str, list[str]],
         names: Mapping[str, Sequence[str]],
-        pixels: tuple[PixelRange, float],
         stores: Mapping[str, Store] | None = None,
     ) -> dict[str, ImageDataset]:
         """Sets of images that are decoded alike, by the pixels of train.
@@ -188,16 +187,13 @@ class OODDataModule(L.LightningDataModule):
             tables: of the sets, see :class:`~ood_lab.data.sources.image_files.FileDataset`.
             classes: of the sets that have any.
             names: of the labels in further columns.
-            pixels: range and largest size, see
-                :func:`~ood_lab.data.sources.image_files.found_decoding`.
             stores: of the sets, those of train where none is given; None = files.
         """
         stores_of, checking = stores or {}, self.checking
-        pixel_range, max_megapixels = pixels
         of_train = stores_of.get("train", FILES)
         paths = tables["train"]["path"].tolist()
         decoding, remarks = found_decoding(
-            paths, of_train, pixel_range, max_megapixels, checking.cache_dir
+            paths, of_train, checking.pixel_range, checking.max_megapixels, checking.cache_dir
         )
         for remark in remarks:
             self.remark(remark)

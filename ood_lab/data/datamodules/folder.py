@@ -28,7 +28,6 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.class_labels import add_levels, complete_levels, read_hierarchy
 from ood_lab.data.datamodules.image_groups import add_groups
 from ood_lab.data.dataset import ID_SPLITS, RESERVED, UNKNOWN, Splits
-from ood_lab.data.sources.image_files import PixelRange
 from ood_lab.data.sources.label_names import (
     align_attributes,
     encode_names,
@@ -74,11 +73,8 @@ class FolderDataModule(OODDataModule):
         split: shares of train, val and test when they are split, sum 1; None = see
             :func:`~ood_lab.data.transforms.subsets.default_shares`.
         split_seed: of the split.
-        pixel_range: values that become black and white in images of more than 8 bits, see
-            :func:`~ood_lab.data.sources.pixel_decoding.range_of`; one pair for all sets.
         multilabel: labels are lists of classes, see
             :func:`~ood_lab.data.datamodules.folder.with_lists`.
-        max_megapixels: larger images are read reduced where their format can be, else rejected.
         group: which images belong together, see
             :func:`~ood_lab.data.datamodules.image_groups.add_groups`.
         options: see :class:`OODDataModule`.
@@ -96,8 +92,6 @@ class FolderDataModule(OODDataModule):
         root: StrPath | None = None,
         split: Sequence[float] | None = None,
         split_seed: Seed = 0,
-        pixel_range: PixelRange = "auto",
-        max_megapixels: float = 250,
         multilabel: bool = False,
         group: str | None = None,
         **options: Any,
@@ -115,7 +109,6 @@ class FolderDataModule(OODDataModule):
         self.hierarchy = hierarchy
         self.split = None if split is None else list(split)
         self.split_seed = split_seed
-        self.pixels = pixel_range, max_megapixels
         self.multilabel = multilabel
         self.group = group
 
@@ -159,7 +152,7 @@ class FolderDataModule(OODDataModule):
             sets = ", ".join(self.left_out)
             self._note(f"csID sets left out: {sets}; data.full_spectrum=true takes them in")
         labelled = dict.fromkeys([*tables, *shifted], classes)
-        return self.file_sets(tables | outside, labelled, names, self.pixels, stores)
+        return self.file_sets(tables | outside, labelled, names, stores)
 
     def _add_levels(
         self, tables: dict[str, pd.DataFrame], classes: list[str], names: dict[str, list[str]]

@@ -11,14 +11,14 @@ from typing import Annotated, Literal
 import torch
 from annotated_types import Ge
 
-from ood_lab.common.arguments import BatchSize, Workers
+from ood_lab.common.arguments import BatchSize, Positive, Workers
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.data.checks.check_report import shared_content
 from ood_lab.data.checks.dataset_checks import Mode
 from ood_lab.data.dataset import ImageDataset, Splits
-from ood_lab.data.sources.image_files import FileDataset, Identify, decoding_of
+from ood_lab.data.sources.image_files import FileDataset, Identify, PixelRange, decoding_of
 from ood_lab.data.sources.level_tables import apply_levels, read_levels
 from ood_lab.data.sources.reading_warnings import Tell
 from ood_lab.data.sources.source_settings import Given, ReadOptions, source_of
@@ -98,7 +98,7 @@ class Loading:
 
 @dataclass(frozen=True)
 class Checking:
-    """What is checked before any work, and how files are known again.
+    """What is checked before any work, how files are known again, and how they are decoded.
 
     Args:
         check: ``auto``, ``full``, ``headers`` or ``off``, see :func:`check_data`.
@@ -107,6 +107,9 @@ class Checking:
         identify: ``content`` or ``stat``, see
             :class:`~ood_lab.data.sources.image_files.FileDataset`.
         cache_dir: folder that remembers facts of unchanged files; None = nothing is remembered.
+        pixel_range: values that become black and white in images of more than 8 bits, see
+            :func:`~ood_lab.data.sources.pixel_decoding.range_of`; one pair for all sets.
+        max_megapixels: larger images are read reduced where their format can be, else rejected.
     """
 
     check: Mode = "auto"
@@ -114,6 +117,8 @@ class Checking:
     on_duplicates: Literal["warn", "stop"] = "warn"
     identify: Identify = "content"
     cache_dir: StrPath | None = None
+    pixel_range: PixelRange = "auto"
+    max_megapixels: Positive = 250
 
 
 def take_shots(splits: dict[str, ImageDataset], shots: int, seed: int | None) -> list[str]:

@@ -19,7 +19,6 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.class_labels import add_levels
 from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, Splits
 from ood_lab.data.sources.folders import instead, read_folder
-from ood_lab.data.sources.image_files import PixelRange
 from ood_lab.data.sources.label_names import encode_names
 from ood_lab.data.sources.table_columns import read_texts
 from ood_lab.data.transforms.subsets import check_shares, stratified_split
@@ -46,9 +45,6 @@ class BronzesDataModule(OODDataModule):
         name: of the data, for folders and tables.
         shift_order: of the OOD sets, for DAD; None = that of ``ood_groups``, or of ``ood``.
         ood_groups: see :class:`OODDataModule`; a skipped set is in none.
-        pixel_range: values that become black and white in images of more than 8 bits, see
-            :func:`~ood_lab.data.sources.pixel_decoding.range_of`; one pair for all sets.
-        max_megapixels: larger images are read reduced where their format can be, else rejected.
         options: see :class:`OODDataModule`.
     """
 
@@ -63,8 +59,6 @@ class BronzesDataModule(OODDataModule):
         name: str = "shiftedbronzes",
         shift_order: Sequence[str] | None = None,
         ood_groups: Mapping[str, Sequence[str]] | None = None,
-        pixel_range: PixelRange = "auto",
-        max_megapixels: float = 250,
         **options: Any,
     ) -> None:
         self.root = Path(os.path.abspath(Path(root).expanduser()))
@@ -82,7 +76,6 @@ class BronzesDataModule(OODDataModule):
         self.periods = periods
         self.split = list(split)
         self.split_seed = split_seed
-        self.pixels = pixel_range, max_megapixels
         self.given_splits = Path(splits) if splits else None
 
     @property
@@ -114,7 +107,7 @@ class BronzesDataModule(OODDataModule):
         classes, names = self._encode(colour, outside)
         tables = self._divide(colour)
         labelled = dict.fromkeys(tables, classes)
-        return self.file_sets(tables | outside, labelled, names, self.pixels)
+        return self.file_sets(tables | outside, labelled, names)
 
     def _encode(self, colour: pd.DataFrame, outside: Tables) -> tuple[list[str], dict[str, Any]]:
         """Replaces names by numbers, in place; returns the classes and the names by column."""

@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 
 import pandas as pd
 
+from ood_lab.common.english import counted, first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import missing_path
@@ -85,7 +86,7 @@ def _check_class_folders(folder: Path, filled: list[str], loose: list[str]) -> N
 
 def _empty(names: list[str]) -> str:
     """The class folders that have no images, as a sentence."""
-    shown = ", ".join(f"'{name}'" for name in names[:5]) + (", ..." if len(names) > 5 else "")
+    shown = first_of([f"'{name}'" for name in names], 5)
     if len(names) == 1:
         return f"the folder {shown} contains no images and is no class"
     return f"{len(names):,} folders contain no images and are no classes: {shown}"
@@ -151,9 +152,8 @@ class _Search:
             yield ReadingWarning(f"'{self.root}': {sentence}")
         if self.junk:
             names = ", ".join(f"{name} ({n:,})" for name, n in sorted(self.junk.items())[:8])
-            images = "image was" if self.junk.total() == 1 else "images were"
             yield ReadingWarning(
-                f"'{self.root}': {self.junk.total():,} {images} left out, which a system or "
+                f"'{self.root}': {counted(self.junk.total(), 'image')} left out, which a system or "
                 f"program keeps for itself: {names}",
                 False,
             )

@@ -59,10 +59,8 @@ def load(
         dataset = datasets.load_from_disk(str(place))
     elif place.is_file():
         dataset = datasets.load_dataset("parquet", data_files={"train": escape(str(place))})
-    elif place.is_dir():
+    elif place.is_dir() or download:
         dataset = datasets.load_dataset(str(place), config)
-    elif download:
-        dataset = datasets.load_dataset(path, config)
     else:
         raise UserError(
             f"'{path}' is no file or folder here; if it is a name on the hub, download: true "

@@ -79,7 +79,8 @@ def _encode(column: str, inside: Tables, outside: Tables) -> list[str]:
         wrong = f"{name} has {column} '{{name}}', which {next(iter(inside))} does not have"
         check_known(unknown, names, wrong)
     for table in (*inside.values(), *outside.values()):
-        table[column] = pd.Index(names).get_indexer(table[column].map(str))  # -1 where it is none
+        # -1, UNKNOWN, where it is none of the names.
+        table[column] = pd.Index(names).get_indexer(pd.Index(table[column].map(str)))
     return names
 
 

@@ -85,14 +85,14 @@ def read_manifest(
         raise missing_path(place)
     labelled = classes is None or len(classes) > 0
     chosen = {name: column for name, column in (columns or {}).items() if column}
-    if place.is_dir() and (metadata := metadata_of(place, tell if labelled else None, chosen)):
-        place = metadata
-    if place.is_dir() and chosen:
-        raise UserError(f"'{place}' is a folder without a table that has '{min(chosen.values())}'")
-    if place.is_dir() and (cells := cell_lists(place)):
-        table = _read_cells(cells, root)
-    elif place.is_dir():
-        table = read_folder(place, labelled, tell)
+    if place.is_dir():
+        place = metadata_of(place, tell if labelled else None, chosen) or place
+    if place.is_dir():
+        if chosen:
+            missing = min(chosen.values())
+            raise UserError(f"'{place}' is a folder without a table that has '{missing}'")
+        cells = cell_lists(place)
+        table = _read_cells(cells, root) if cells else read_folder(place, labelled, tell)
     else:
         table = read_file(place, labelled, chosen, tell)
         names = [str(c) for c in table if c != "label" or (table[c] != NO_LABEL).any()]

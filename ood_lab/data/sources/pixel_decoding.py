@@ -150,12 +150,9 @@ def range_of(values: pd.DataFrame, wanted: Any) -> tuple[tuple[float, float] | N
         UserError: the range is no pair, or ``auto`` cannot know it.
     """
     if isinstance(wanted, Sequence) and not isinstance(wanted, str):
-        pair = [float(end) for end in wanted if isinstance(end, int | float)]
-        if len(wanted) != 2 or len(pair) != 2 or not pair[0] < pair[1]:
+        if len(wanted) != 2 or not wanted[0] < wanted[1]:
             raise UserError(f"data.pixel_range={list(wanted)}: give [low, high] with low < high")
-        return (pair[0], pair[1]), ""
-    if wanted not in ("auto", "percentile"):
-        raise UserError(f"data.pixel_range is auto, percentile or [low,high], not '{wanted}'")
+        return (float(wanted[0]), float(wanted[1])), ""
     deep = values[values["deep"].astype(bool)]
     if deep.empty:
         return None, ""

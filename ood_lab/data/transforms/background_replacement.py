@@ -141,7 +141,14 @@ def check_masks(data: ImageDataset) -> int:
                 "(data/segmenter=rembg)"
             )
         if isinstance(data, FileDataset):
-            _check_size(mask, str(data.table["mask"].iat[row]), path)
+            with Image.open(path) as image:  # its header only, which does not know what is upright
+                width, height = image.size
+            if sorted(mask.shape) != sorted((width, height)):
+                raise UserError(
+                    f"the mask '{data.table['mask'].iat[row]}' has {mask.shape[1]} x "
+                    f"{mask.shape[0]} pixels, its image '{path}' {width} x {height}: "
+                    "they must agree"
+                )
         empty += not mask.any()
     if empty == len(data):
         raise UserError(f"all masks of {data.name} are empty: white must mark the object")
@@ -176,16 +183,6 @@ def mask_files(images: Sequence[str], folder: StrPath) -> list[str]:
             f"first: '{missing[0]}' (wanted: '{place / Path(missing[0]).stem}.png')"
         )
     return masks
-
-
-def _check_size(mask: np.ndarray, file: str, path: str) -> None:
-    with Image.open(path) as image:  # its header alone, which does not know what is upright
-        width, height = image.size
-    if sorted(mask.shape) != sorted((width, height)):
-        raise UserError(
-            f"the mask '{file}' has {mask.shape[1]} x {mask.shape[0]} pixels, its image '{path}' "
-            f"{width} x {height}: they must agree"
-        )
 
 
 def _digest(parts: Iterable[str]) -> str:
@@ -250,22 +247,17 @@ class Replacement:
         wrong = "data.background_sets names '{name}', which is not a set"
         check_known(self.background_sets, splits, wrong)
         for name in self.background_sets:
-            data = self._with_masks(splits[name], cache_dir)
+            data = splits[name]
+            if isinstance(data, FileDataset):
+                if self.masks:
+                    data.table["mask"] = mask_files(data.paths, self.masks)
+                elif "mask" not in data.table and self.segmenter:
+                    data.table["mask"] = segmented_masks(data, self.segmenter, cache_dir)
             empty = check_masks(data)
             splits[name] = ReplacedBackground(data, backgrounds, seed)
             rest = f"; no object was found in {empty:,}, which keep theirs" if empty else ""
             notes.append(f"{name}: backgrounds of {counted(len(data), 'image')} replaced{rest}")
         return notes
-
-    def _with_masks(self, data: ImageDataset, cache_dir: StrPath | None) -> ImageDataset:
-        """The same images, their masks in the column ``mask`` where they are files."""
-        if not isinstance(data, FileDataset):
-            return data
-        if self.masks:
-            data.table["mask"] = mask_files(data.paths, self.masks)
-        elif "mask" not in data.table and self.segmenter:
-            data.table["mask"] = segmented_masks(data, self.segmenter, cache_dir)
-        return data
 
 
 class Segmenter(Protocol):

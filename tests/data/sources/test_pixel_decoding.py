@@ -66,7 +66,7 @@ def test_the_range_fills_black_to_white(tmp_path, low, high, dtype, ending, opti
         (-5, 200, np.int32, {}, "beyond 16 bits"),
         (0, 10**6, np.int32, {}, "beyond 16 bits"),
         (0, 9, np.uint16, {"pixel_range": [9, 0]}, "low < high"),
-        (0, 9, np.uint16, {"pixel_range": "some"}, "auto, percentile or"),
+        (0, 9, np.uint16, {"pixel_range": "some"}, "'auto' or 'percentile' or a list"),
         (0, 9, np.uint16, {"max_megapixels": 0}, "above 0"),
     ],
 )

@@ -44,6 +44,11 @@ def stamp(path: StrPath) -> Stamp:
     return Stamp(status.st_size, status.st_mtime_ns, change)
 
 
+def text_sha256(text: str) -> str:
+    """sha256 (hex) of a text as UTF-8."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def ends_sha256(path: str, start: int = 0, size: int | None = None) -> str:
     """sha256 (hex) of the first and last 4 KiB of ``size`` bytes from ``start`` on; None = all."""
     digest = hashlib.sha256()

@@ -21,6 +21,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.installed_packages import is_library, local_sources
 from ood_lab.models.backbone import Backbone, KeyedModule
 from ood_lab.models.trial_passes import evaluating, random_batch
@@ -92,7 +93,7 @@ class NetworkIdentity:
             later = _Parts(backbone).digests
             digests = {path: value for path, value in digests.items() if later.get(path) == value}
         text = json.dumps(digests, sort_keys=True)
-        return cls(weights, hashlib.sha256(text.encode()).hexdigest(), parts.complete)
+        return cls(weights, text_sha256(text), parts.complete)
 
 
 class _Parts:

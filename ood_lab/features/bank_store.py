@@ -16,7 +16,6 @@ killed resumes after the shards that it had written.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import logging
 import os
@@ -36,6 +35,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import require_space, try_lock
 from ood_lab.common.tensor_file import Tensors, save_tensors
 from ood_lab.features import row_shards as shards
@@ -92,7 +92,7 @@ class Begun:
 def column_folder(key: str) -> str:
     """Folder name of a column: readable, and different for different keys."""
     slug = re.sub(r"[^\w.-]+", "_", key)[:60]
-    return f"{slug}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    return f"{slug}-{text_sha256(key)[:12]}"
 
 
 def load(folder: Path, columns: Sequence[str] | None = None) -> FeatureBank:
@@ -131,8 +131,7 @@ def load(folder: Path, columns: Sequence[str] | None = None) -> FeatureBank:
 
 def _identity(record: BankRecord) -> str:
     """The very bytes of a bank: an extraction repeated may differ in the last digit."""
-    text = json.dumps(record.checksums, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return text_sha256(json.dumps(record.checksums, sort_keys=True))
 
 
 def _load_head(folder: Path) -> Tensors:

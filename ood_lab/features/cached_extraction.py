@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import shutil
@@ -18,6 +17,7 @@ from lightning.pytorch import Trainer
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import require_space
 from ood_lab.features.bank import TILES, FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import FORMAT, NetworkIdentity, transform_text, versions
@@ -232,7 +232,7 @@ def made_from(
         "versions": versions(),
     }
     text = json.dumps({**parts, "format": FORMAT}, sort_keys=True)
-    key = hashlib.sha256(text.encode()).hexdigest()[:32]
+    key = text_sha256(text)[:32]
     return BankRecord.model_validate({"key": key, "dataset": dataset.name, **parts})
 
 

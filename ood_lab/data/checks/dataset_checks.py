@@ -86,7 +86,8 @@ def check_data(
     full = mode == "full" or (mode == "auto" and len(files) <= FULL_UP_TO)
     decoding = next((data.decoding for data in sets.values()), DECODING)
     facts, notes = _look_at(files, sets, decoding, mode, full, cache_dir, seed)
-    broken = _broken(facts)
+    unreadable = facts[facts["error"] != ""].groupby("split")
+    broken = {str(name): part["row"].tolist() for name, part in unreadable}
     if broken and on_broken == "stop":
         raise _unreadable(facts)
     if lost := next(
@@ -215,11 +216,6 @@ def _is_grey(image: Image.Image) -> bool:
     step = max(1, min(image.size) // 64)
     pixels = np.asarray(image)[::step, ::step].astype(np.int16)
     return bool(np.ptp(pixels, axis=2).max() <= 3)
-
-
-def _broken(facts: pd.DataFrame) -> dict[str, list[int]]:
-    bad = facts[facts["error"] != ""]
-    return {str(name): part["row"].tolist() for name, part in bad.groupby("split")}
 
 
 def _readable(facts: pd.DataFrame) -> pd.DataFrame:

@@ -56,6 +56,8 @@ from ood_lab.schema.image_columns import LISTS
 from ood_lab.schema.results import Tables
 
 Batch = dict[str, Any]
+#: A group's name becomes a part of the name of a metric: ``mean_near_auroc``.
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 Options = TypeVar("Options", Loading, Checking)
 
 
@@ -303,7 +305,16 @@ class OODDataModule(L.LightningDataModule):
         check_known(self.shift_order, ood, of_order)
         if len(set(self.shift_order)) < len(self.shift_order):
             raise UserError(f"data.shift_order names a set twice: {', '.join(self.shift_order)}")
-        check_groups(self.ood_groups, ood)
+        group_of: dict[str, str] = {}
+        for group, members in self.ood_groups.items():
+            setting = f"data.ood_groups.{group}"
+            if not _NAME.fullmatch(group):
+                raise UserError(f"{setting}: a group's name has letters, digits, _ and -")
+            check_known(members, ood, f"{setting} names '{{name}}', which is not an OOD set")
+            for name in members:
+                if other := group_of.get(name):
+                    raise UserError(f"data.ood_groups: '{name}' is in both {other} and {group}")
+                group_of[name] = group
         names = [*splits, *self.left_out]
         check_known(self.unresized, names, "data.unresized names '{name}', which is not a set")
 
@@ -528,21 +539,3 @@ def _less(data: ImageDataset, rows: Sequence[int]) -> ImageDataset:
         name = data.classes[emptied[0]] if data.classes else data.name
         raise UserError(f"every image of '{name}' in {data.name} is unreadable: repair the files")
     return rest
-
-
-#: A group's name becomes a part of the name of a metric: ``mean_near_auroc``.
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-
-
-def check_groups(groups: Mapping[str, Sequence[str]], ood: Sequence[str]) -> None:
-    """Raises :class:`UserError` unless every group is made of OOD sets, each in only one group."""
-    seen: dict[str, str] = {}
-    for group, names in groups.items():
-        if not _NAME.fullmatch(group):
-            raise UserError(f"data.ood_groups.{group}: a group's name has letters, digits, _ and -")
-        wrong = f"data.ood_groups.{group} names '{{name}}', which is not an OOD set"
-        check_known(names, ood, wrong)
-        for name in names:
-            if name in seen:
-                raise UserError(f"data.ood_groups: '{name}' is in both {seen[name]} and {group}")
-            seen[name] = group

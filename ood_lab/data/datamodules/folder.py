@@ -145,7 +145,13 @@ class FolderDataModule(OODDataModule):
         outside = {name: listed.table for name, listed in beyond.items()}
         stores = {name: listed.store for name, listed in (read | beyond).items()}
         names = encode_names(tables, outside)
-        names = self._add_levels(tables, classes, names)
+        if not self.hierarchy:
+            names = complete_levels(tables, classes, names)
+        elif not classes:
+            raise UserError(f"data.hierarchy={self.hierarchy} needs labelled training images")
+        else:
+            hierarchy, source = read_hierarchy(self.hierarchy), f"data.hierarchy={self.hierarchy}"
+            names |= add_levels(tables, classes, hierarchy, source)
         names |= add_groups(tables, outside, classes, self.group, self.remark)
         tables = self._complete(align_attributes(tables), GROUP in names)
         if self.left_out:
@@ -153,17 +159,6 @@ class FolderDataModule(OODDataModule):
             self._note(f"csID sets left out: {sets}; data.full_spectrum=true takes them in")
         labelled = dict.fromkeys([*tables, *shifted], classes)
         return self.file_sets(tables | outside, labelled, names, stores)
-
-    def _add_levels(
-        self, tables: dict[str, pd.DataFrame], classes: list[str], names: dict[str, list[str]]
-    ) -> dict[str, list[str]]:
-        """Levels from the hierarchy file, else those that the lists bring."""
-        if not self.hierarchy:
-            return complete_levels(tables, classes, names)
-        if not classes:
-            raise UserError(f"data.hierarchy={self.hierarchy} needs labelled training images")
-        source = f"data.hierarchy={self.hierarchy}"
-        return names | add_levels(tables, classes, read_hierarchy(self.hierarchy), source)
 
     def _check_sources(self) -> None:
         check_known(self.id_sources, ID_SPLITS, "data.id.{name} is not a split")

@@ -66,22 +66,18 @@ def read_folder(folder: Path, labelled: bool, tell: Tell = to_log) -> pd.DataFra
         tell(remark)
     filled = sorted(name for name, paths in files.items() if paths)
     if labelled and filled:
-        _check_class_folders(folder, filled, loose)
+        if are_splits(filled):
+            raise UserError(splits_message(folder, filled))
+        if loose:
+            raise UserError(
+                f"'{folder}' holds both class folders and {len(loose)} loose image(s), such as "
+                f"'{os.path.basename(loose[0])}': move them into a class folder or out"
+            )
         if empty := sorted(files.keys() - filled):
             tell(ReadingWarning(f"'{folder}': {_empty(empty)}"))
     rows = [(path, NO_LABEL) for path in loose]
     rows += [(path, composed(name)) for name in filled for path in files[name]]
     return pd.DataFrame(rows, columns=["path", "label"])
-
-
-def _check_class_folders(folder: Path, filled: list[str], loose: list[str]) -> None:
-    if are_splits(filled):
-        raise UserError(splits_message(folder, filled))
-    if loose:
-        raise UserError(
-            f"'{folder}' holds both class folders and {len(loose)} loose image(s), such as "
-            f"'{os.path.basename(loose[0])}': move them into a class folder or out"
-        )
 
 
 def _empty(names: list[str]) -> str:

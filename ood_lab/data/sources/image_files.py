@@ -16,6 +16,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import StrPath
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.file_facts import Facts, content_hashes, file_facts, stand_ins
@@ -155,8 +156,7 @@ class FileDataset(ImageDataset):
         self.store = store
         identity = _identity(table, identify, cache_dir, store, (names or {}).get(GROUP))
         if decoding.pixel_range is not None:
-            ranged = f"{identity} {decoding.pixel_range}"
-            identity = hashlib.sha256(ranged.encode()).hexdigest()
+            identity = text_sha256(f"{identity} {decoding.pixel_range}")
         super().__init__(name, table, list(classes), identity, names)
 
     @property

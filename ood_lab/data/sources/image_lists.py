@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -108,8 +108,13 @@ class Listing:
         digest = hashlib.sha256()
         if self.decoding.pixel_range is not None:
             digest.update(f"{self.decoding.pixel_range}".encode())
-        for source, start, stop in self._overlaps(rows):
-            texts = source.texts.slice(start, stop - start)
+        start = 0
+        for source in self.sources:
+            first, last = max(rows.start - start, 0), min(rows.stop - start, len(source))
+            start += len(source)
+            if first >= last:
+                continue
+            texts = source.texts.slice(first, last - first)
             digest.update(f"{source.base}\0{len(texts)}\0".encode("utf-8", "surrogateescape"))
             _, ends, text = texts.buffers()
             places = np.frombuffer(ends, np.int64)[texts.offset : texts.offset + len(texts) + 1]
@@ -119,15 +124,6 @@ class Listing:
                 for text in texts.to_pylist():
                     digest.update(f"{' '.join(map(str, source.store.stat(text)))}\0".encode())
         return digest.hexdigest()
-
-    def _overlaps(self, rows: range) -> Iterator[tuple[Addresses, int, int]]:
-        """Sources that hold some of these rows, with the first and beyond the last of their own."""
-        start = 0
-        for source in self.sources:
-            first, last = max(rows.start, start), min(rows.stop, start + len(source))
-            if first < last:
-                yield source, first - start, last - start
-            start += len(source)
 
     def taken(self, rows: np.ndarray) -> Listing:
         """Some of the images, ``rows`` ascending."""

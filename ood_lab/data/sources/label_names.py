@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import pandas as pd
 
@@ -142,7 +142,9 @@ def matched(
     classes = {name: exact[name] for name in labels if name in exact}
     if len(classes) == len(labels):
         return classes, ""
-    loose = _unique({name: _plain(name) for name in names})
+    plain = {name: _plain(name) for name in names}
+    times = Counter(plain.values())
+    loose = {form: name for name, form in plain.items() if times[form] == 1}
     spellings = {_plain(name) for name in labels}
     if spellings <= loose.keys() and len(spellings) == len(labels):
         pairs = {name: exact[loose[_plain(name)]] for name in labels}
@@ -177,9 +179,3 @@ def _plain(name: str) -> str:
     """A name without case, spaces, dashes, underscores and leading zeros."""
     text = re.sub(r"[\s_\u2010-\u2015-]+", "", unicodedata.normalize("NFKC", name).casefold())
     return re.sub(r"(?<![0-9.])0+(?=[0-9])", "", text)
-
-
-def _unique(plain: Mapping[str, str]) -> dict[str, str]:
-    """The name of each plain form that only one name has."""
-    times = Counter(plain.values())
-    return {form: name for name, form in plain.items() if times[form] == 1}

@@ -185,17 +185,6 @@ def metadata_of(folder: Path, tell: Tell | None, chosen: Mapping[str, str]) -> P
     return None
 
 
-def _chosen(table: pd.DataFrame, chosen: Mapping[str, str], file: Path) -> pd.DataFrame:
-    """The table with the columns that were chosen under the names that are read."""
-    for name, column in chosen.items():
-        check_known([column], table, f"'{file}' has no column '{{name}}'")
-        if column != name:
-            table = table.drop(columns=name, errors="ignore").rename(columns={column: name})
-    if "path" not in table and "file_name" in table:  # of Hugging Face's ImageFolder
-        table = table.rename(columns={"file_name": "path"})
-    return table
-
-
 def read_file(
     file: Path,
     labelled: bool = True,
@@ -213,7 +202,14 @@ def read_file(
     Raises:
         UserError: it cannot be read, or has no paths.
     """
-    table = _chosen(_table(file, labelled, chosen or {}, tell), chosen or {}, file)
+    chosen = chosen or {}
+    table = _table(file, labelled, chosen, tell)
+    for name, column in chosen.items():
+        check_known([column], table, f"'{file}' has no column '{{name}}'")
+        if column != name:
+            table = table.drop(columns=name, errors="ignore").rename(columns={column: name})
+    if "path" not in table and "file_name" in table:  # of Hugging Face's ImageFolder
+        table = table.rename(columns={"file_name": "path"})
     check_known(["path"], table, f"'{file}' has no column '{{name}}'")
     table["label"] = label_text(table["label"]) if "label" in table else NO_LABEL
     return table.reset_index(drop=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import zlib
 from collections.abc import Iterable, Sequence
@@ -17,6 +16,7 @@ from rich.progress import track
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import StrPath, replaced
 from ood_lab.common.hints import check_known
 from ood_lab.data.dataset import ImageDataset
@@ -186,7 +186,7 @@ def mask_files(images: Sequence[str], folder: StrPath) -> list[str]:
 
 
 def _digest(parts: Iterable[str]) -> str:
-    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
+    return text_sha256("\0".join(parts))
 
 
 Kind = Literal["origin", "replaced"]
@@ -283,7 +283,7 @@ def segmented_masks(
     """
     if cache_dir is None:
         raise UserError("data/segmenter needs a place for its masks: set data.cache_dir=DIR")
-    key = hashlib.sha256(segmenter.identity.encode()).hexdigest()[:16]
+    key = text_sha256(segmenter.identity)[:16]
     folder = Path(cache_dir) / "masks" / key
     folder.mkdir(parents=True, exist_ok=True)
     hashes = data.content_hashes()

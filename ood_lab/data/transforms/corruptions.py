@@ -8,7 +8,6 @@ frost, motion blur, snow, elastic transform, and no JPEG on top.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from PIL import Image
 from scipy import ndimage
 from scipy.signal import fftconvolve
 
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import packaged_table
 from ood_lab.common.random_streams import stream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
@@ -368,7 +368,7 @@ class CorruptedImages(ImageDataset):
         table["path"] = table["path"].astype(str) + marks
         table["label"] = UNKNOWN
         names = {GROUP: sources[0].names[GROUP]} if GROUP in table else {}
-        super().__init__(name, table, [], hashlib.sha256(content.encode()).hexdigest(), names)
+        super().__init__(name, table, [], text_sha256(content), names)
 
     def load_image(self, index: int) -> Image.Image:
         """Returns row ``index`` as an RGB PIL image."""

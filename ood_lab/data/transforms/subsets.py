@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 
@@ -11,6 +10,7 @@ import pandas as pd
 from PIL import Image
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import text_sha256
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.image_files import FileDataset
 
@@ -43,8 +43,7 @@ class SomeRows(ImageDataset):
         self.rows = list(rows)
         columns = [c for c in map(str, table) if c == "label" or c.startswith("level_")]
         text = f"{data.identity}\0{self.rows}\0{classes}\0{table[columns].to_csv(index=False)}"
-        identity = hashlib.sha256(text.encode()).hexdigest()
-        super().__init__(name, table, classes, identity, names)
+        super().__init__(name, table, classes, text_sha256(text), names)
 
     def load_image(self, index: int) -> Image.Image:
         """Returns row ``index`` of these as an RGB PIL image."""

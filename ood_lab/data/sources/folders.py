@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 
 import pandas as pd
 
-from ood_lab.common.english import counted, first_of
+from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import missing_path
@@ -148,8 +148,9 @@ class _Search:
             yield ReadingWarning(f"'{self.root}': {sentence}")
         if self.junk:
             names = ", ".join(f"{name} ({n:,})" for name, n in sorted(self.junk.items())[:8])
+            images = "image was" if self.junk.total() == 1 else "images were"
             yield ReadingWarning(
-                f"'{self.root}': {counted(self.junk.total(), 'image')} left out, which a system or "
+                f"'{self.root}': {self.junk.total():,} {images} left out, which a system or "
                 f"program keeps for itself: {names}",
                 False,
             )

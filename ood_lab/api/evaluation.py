@@ -29,6 +29,7 @@ from ood_lab.api.loader_checks import shared_rows
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.common.hints import check_known
+from ood_lab.common.random_streams import Resampling
 from ood_lab.data.dataset import ID_SPLITS, RESERVED
 from ood_lab.detectors import Detector, named, unserved, unsuited
 from ood_lab.detectors.base import Detectors
@@ -266,13 +267,13 @@ def evaluate(
         record.id_accuracy = check_id_accuracy(of_test, record.classes, None)
     advice = "are these the labels of test, in the order of the head?"
     accuracy = accuracy_warnings(sets, sets["val"].labels, record, advice)
-    bootstrap = {"draws": n_bootstrap, "seed": seed}
+    resampling = Resampling(n_bootstrap, seed)
     shift = precision = None
     if "features" in of_train.gives:
-        rows, record.distance = shift_of(of_train, of_test, {n: sets[n] for n in ood}, **bootstrap)
+        rows, record.distance = shift_of(of_train, of_test, {n: sets[n] for n in ood}, resampling)
         shift = SHIFT.table(rows.assign(encoder=model), model=None, seed=seed)
     if (targets := of_test.columns.get(TARGETS)) is not None:
-        precision = map_of(of_test.logits.numpy(), targets.numpy(), model, **bootstrap)
+        precision = map_of(of_test.logits.numpy(), targets.numpy(), model, resampling)
     with explained(usable):
         result = EvaluationResult.of(
             MethodScores.of(inputs, scored, selection, seed, in_words),
@@ -439,7 +440,7 @@ def _score_rows(name: str, bank: FeatureBank, grouped: bool) -> pd.DataFrame:
 
 
 def shift_of(
-    train: FeatureBank, test: FeatureBank, ood: Banks, *, draws: int, seed: int
+    train: FeatureBank, test: FeatureBank, ood: Banks, resampling: Resampling
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Shift of datasets from ID, 1 = a class held out of ``train``.
 
@@ -474,7 +475,7 @@ def shift_of(
     datasets = {
         name: sample(meter.on_axis("semantic", unit[name]), bank) for name, bank in ood.items()
     }
-    reading = read_ruler(ruler, datasets, draws=draws, seed=seed)
+    reading = read_ruler(ruler, datasets, resampling)
     note = None if reading.reason else ruler_note(CLASS_UNITS, "distance", train.labels, k)
     of_ruler = {"metric": CLASS_UNITS, "reason": reading.reason, "note": note}
     columns = ["dataset", "axis", "metric", "value", "ci_low", "ci_high", "n"]

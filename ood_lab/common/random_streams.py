@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from dataclasses import dataclass
 
 import numpy as np
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """How often a bootstrap resamples, and the seed of its random numbers."""
+
+    draws: int = 1000
+    seed: int = 0
 
 
 def stream(seed: int, name: str, *numbers: int) -> np.random.Generator:

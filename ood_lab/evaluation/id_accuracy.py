@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
+from ood_lab.common.random_streams import Resampling
 from ood_lab.data.checks.check_report import ImageSize
 from ood_lab.data.dataset import ImageDataset, targets
 from ood_lab.features.bank import Banks, FeatureBank
@@ -106,7 +107,7 @@ def check_id_accuracy(
 
 
 def id_map(
-    bank: FeatureBank, data: ImageDataset, model: str, *, draws: int, seed: int
+    bank: FeatureBank, data: ImageDataset, model: str, resampling: Resampling
 ) -> pd.DataFrame | None:
     """The row ``id_map`` of ID test, of multi-label data; None where it is not defined.
 
@@ -114,8 +115,7 @@ def id_map(
         bank: of ID test, or what is left of it without its features.
         data: the same images.
         model: written to the row.
-        draws: bootstrap resamples.
-        seed: of the resamples, written to the row.
+        resampling: of the bootstrap; its seed is written to the row.
     """
     there, labelled = targets(data)
     if not labelled.any():
@@ -130,7 +130,7 @@ def id_map(
             there.shape[1],
         )
         return None
-    table = map_of(bank.logits.numpy()[labelled], there[labelled], model, draws=draws, seed=seed)
+    table = map_of(bank.logits.numpy()[labelled], there[labelled], model, resampling)
     log.info("ID mAP %.1f%%, the mean over the classes", 100 * float(table["value"].iloc[0]))
     return table
 

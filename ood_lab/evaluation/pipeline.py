@@ -283,7 +283,6 @@ class EvaluationOutcome:
         record.warnings = [*record.warnings, *doubts, *of_copies, *warnings]
         record.detectors = {name: dict(facts) for name, facts in methods.facts.items()}
         record.tuning = methods.selection.record
-        bootstrap = {"draws": evaluation.n_bootstrap, "seed": seed}
         causes = None
         if statistics is not None:
             keys = ("dataset", "index", "path", MADE_OF)
@@ -293,7 +292,7 @@ class EvaluationOutcome:
                 methods.table,
                 recommended,
                 model=model,
-                **bootstrap,
+                resampling=evaluation.resampling,
             )
         parts, misses = [id_map, detection], None
         if distances is not None:

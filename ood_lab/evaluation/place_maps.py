@@ -17,6 +17,7 @@ from torch import Tensor
 from torchvision.transforms import CenterCrop, Compose, Resize
 
 from ood_lab.common.files import replaced
+from ood_lab.common.random_streams import Resampling
 from ood_lab.data.dataset import ID_SPLITS, Splits
 from ood_lab.detectors.base import Detector, Detectors
 from ood_lab.features.bank import Banks, FeatureBank
@@ -103,7 +104,7 @@ def place_maps(
 
 
 def pixel_results(
-    maps: Sequence[PlaceMaps], splits: Splits, model: str, draws: int, seed: int
+    maps: Sequence[PlaceMaps], splits: Splits, model: str, resampling: Resampling
 ) -> pd.DataFrame | None:
     """Pixel AUROC and AUPRO of the OOD sets whose table has masks; None without any.
 
@@ -129,9 +130,9 @@ def pixel_results(
                     marked = mask[top:bottom, left:right] > 0.5
                     counts[split].append(pixel_counts(np.asarray(resized), marked, thresholds))
         if counts[name]:
-            of_set = pixel_rows(counts[ID_TEST], counts[name], draws, seed)
+            of_set = pixel_rows(counts[ID_TEST], counts[name], resampling)
             rows += [{"detector": of.name, "dataset": name} | row for row in of_set]
-    return PIXELS.table(rows, model=model, seed=seed) if rows else None
+    return PIXELS.table(rows, model=model, seed=resampling.seed) if rows else None
 
 
 def with_maps(load_image: LoadImage, maps: Sequence[PlaceMaps]) -> LoadImage:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import scipy  # loads scipy.stats when it is used
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.record import AUROC, FPR95_ID_POSITIVE
 from ood_lab.metrics.resampling.significance import delong, delong_p_values, holm
 from ood_lab.metrics.score_evaluation import FEWEST_OF_A_VERDICT, Evaluation
@@ -35,7 +36,7 @@ def auroc(inside: Floats, outside: Floats) -> float:
 
 
 def causes_of(
-    images: pd.DataFrame, statistics: Sequence[str], *, draws: int = 1000, seed: int = 0
+    images: pd.DataFrame, statistics: Sequence[str], resampling: Resampling
 ) -> pd.DataFrame:
     """How well each statistic tells each dataset from ID test, the best first.
 
@@ -51,8 +52,7 @@ def causes_of(
     Args:
         images: ``dataset, <statistics>`` and, where known, ``path`` and ``made_of``.
         statistics: columns of numbers.
-        draws: of the bootstrap.
-        seed: of the bootstrap.
+        resampling: of the bootstrap.
 
     Returns:
         ``dataset, statistic, value, ci_low, ci_high, n, median, median_id, p_holm``.
@@ -63,7 +63,12 @@ def causes_of(
         return pd.DataFrame(columns=[*columns, "p_holm"])
     metrics = (AUROC, FPR95_ID_POSITIVE)
     evaluation = Evaluation(
-        images, usable, seed=seed, fpr95_positive="id", n_bootstrap=draws, metrics=metrics
+        images,
+        usable,
+        seed=resampling.seed,
+        fpr95_positive="id",
+        n_bootstrap=resampling.draws,
+        metrics=metrics,
     )
     low, high = evaluation.sets.ends["auroc"]
     rows = []
@@ -143,9 +148,7 @@ def matched_aurocs(
     images: pd.DataFrame,
     scores: pd.DataFrame,
     detector: str,
-    *,
-    draws: int,
-    seed: int,
+    resampling: Resampling,
 ) -> pd.DataFrame:
     """AUROC of a detector among images alike in the first cause, of every dataset with a cause.
 
@@ -156,8 +159,7 @@ def matched_aurocs(
         images: its images; ``index`` names an image of a dataset.
         scores: ``dataset, index`` and the scores of the detector.
         detector: its name.
-        draws: of the bootstrap.
-        seed: of the bootstrap.
+        resampling: of the bootstrap.
 
     Returns:
         ``dataset, statistic, detector, value, ci_low, ci_high, n``; n counts the images.
@@ -177,9 +179,9 @@ def matched_aurocs(
             alike = Evaluation(
                 pd.concat([inside.iloc[i], outside.iloc[j]], ignore_index=True),
                 [detector],
-                seed=seed,
+                seed=resampling.seed,
                 fpr95_positive="id",
-                n_bootstrap=draws,
+                n_bootstrap=resampling.draws,
                 metrics=(AUROC, FPR95_ID_POSITIVE),
             ).sets
             low, high = (float(end[0, 0]) for end in alike.ends["auroc"])
@@ -195,8 +197,7 @@ def cause_results(
     detector: str | None,
     *,
     model: str,
-    draws: int,
-    seed: int,
+    resampling: Resampling,
 ) -> pd.DataFrame:
     """:func:`causes_of` and :func:`matched_aurocs` as rows of :data:`CAUSE`.
 
@@ -206,13 +207,12 @@ def cause_results(
         scores: see :func:`matched_aurocs`.
         detector: the recommended one; None = there is none.
         model: name of the network.
-        draws: of the bootstrap.
-        seed: of the bootstrap, and of the run.
+        resampling: of the bootstrap; its seed is that of the run.
     """
-    causes = causes_of(images, statistics, draws=draws, seed=seed)
+    causes = causes_of(images, statistics, resampling)
     parts = [causes.assign(metric="auroc")]
     if detector is not None:
-        alike = matched_aurocs(causes, images, scores, detector, draws=draws, seed=seed)
+        alike = matched_aurocs(causes, images, scores, detector, resampling)
         parts.append(alike.assign(metric="matched_auroc"))
     rows = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
-    return CAUSE.table(rows, model=model, seed=seed)
+    return CAUSE.table(rows, model=model, seed=resampling.seed)

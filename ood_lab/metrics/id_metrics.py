@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.common.random_streams import stream
+from ood_lab.common.random_streams import Resampling, stream
 from ood_lab.metrics.resampling.group_intervals import effective_size
 from ood_lab.metrics.resampling.intervals import bootstrap_interval, wilson_interval
 from ood_lab.schema.arrays import Floats
@@ -53,20 +53,22 @@ def mean_average_precision(
 
 
 def map_interval(
-    scores: ArrayLike, targets: ArrayLike, draws: int, seed: int
+    scores: ArrayLike, targets: ArrayLike, resampling: Resampling
 ) -> tuple[float, float, float]:
     """Mean average precision and its 95% interval, of which the images are resampled.
 
     Args:
         scores: see :func:`mean_average_precision`.
         targets: see there.
-        draws: bootstrap resamples.
-        seed: of the resamples.
+        resampling: of the bootstrap.
     """
-    n = len(np.asarray(scores))
+    n, draws = len(np.asarray(scores)), resampling.draws
 
     def drawn() -> Iterator[Floats]:
-        random, step = stream(seed, "mean average precision"), max(1, _BLOCK // max(1, n))
+        random, step = (
+            stream(resampling.seed, "mean average precision"),
+            max(1, _BLOCK // max(1, n)),
+        )
         for first in range(0, draws, step):
             counts = random.multinomial(n, np.full(n, 1 / n), size=min(step, draws - first))
             yield mean_average_precision(scores, targets, counts)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from ood_lab.common.random_streams import stream
+from ood_lab.common.random_streams import Resampling, stream
 from ood_lab.metrics.resampling.clustered_bootstrap import resampled_sums
 from ood_lab.metrics.resampling.intervals import bootstrap_interval
 from ood_lab.schema.arrays import Floats
@@ -62,20 +62,19 @@ def areas(counts: Floats) -> tuple[float, float]:
 
 
 def pixel_rows(
-    id_counts: Sequence[Floats], ood_counts: Sequence[Floats], draws: int, seed: int
+    id_counts: Sequence[Floats], ood_counts: Sequence[Floats], resampling: Resampling
 ) -> list[dict[str, Any]]:
     """Rows of results ``pixel_auroc`` and ``aupro``, with intervals that resample images.
 
     Args:
         id_counts: :func:`pixel_counts` of ID images, without masks.
         ood_counts: of images with masks.
-        draws: of the bootstrap.
-        seed: of the bootstrap.
+        resampling: of the bootstrap.
     """
     groups = [np.stack(counts) for counts in (id_counts, ood_counts)]
     values = areas(np.concatenate(groups).sum(axis=0))
-    rng, shape = stream(seed, "pixels"), groups[0].shape[1:]
-    of_id, of_ood = (resampled_sums(g.reshape(len(g), -1), draws, rng) for g in groups)
+    rng, shape = stream(resampling.seed, "pixels"), groups[0].shape[1:]
+    of_id, of_ood = (resampled_sums(g.reshape(len(g), -1), resampling.draws, rng) for g in groups)
     resampled = np.array([areas(each.reshape(shape)) for each in of_id + of_ood])
     n_id, n_ood = map(len, groups)
     low, high = bootstrap_interval(resampled.T, min(n_id, n_ood))

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.id_metrics import map_interval
 from ood_lab.metrics.record import FPR95, ID_MAP, metric_of
 from ood_lab.metrics.resampling.group_intervals import (
@@ -94,7 +95,9 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
         *(row for cell in evaluation.failures for row in _failure_rows(evaluation, cell)),
     ]
     place = evaluation.shift_levels
-    table = _results_table(rows, model, evaluation.seed, evaluation.n_id, place, evaluation.unit)
+    table = _results_table(
+        rows, model, evaluation.resampling.seed, evaluation.n_id, place, evaluation.unit
+    )
     table.attrs["fpr95_positive"] = evaluation.fpr95_positive
     return table
 
@@ -103,7 +106,9 @@ def levels_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     """The rows of :func:`results_of` that are about levels of shift."""
     evaluation.draw_all(failures=False)
     rows = [row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)]
-    return _results_table(rows, model, evaluation.seed, evaluation.n_id, {}, evaluation.unit)
+    return _results_table(
+        rows, model, evaluation.resampling.seed, evaluation.n_id, {}, evaluation.unit
+    )
 
 
 def accuracy_of(id_rows: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
@@ -120,16 +125,16 @@ def accuracy_of(id_rows: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
 
 
 def map_of(
-    scores: ArrayLike, targets: ArrayLike, model: str, *, draws: int, seed: int
+    scores: ArrayLike, targets: ArrayLike, model: str, resampling: Resampling
 ) -> pd.DataFrame:
     """The results table of a multi-label head: only ``id_map``, with its bootstrap interval.
 
     See :func:`~ood_lab.metrics.id_metrics.map_interval`; the seed is written to the row.
     """
-    value, low, high = map_interval(scores, targets, draws, seed)
+    value, low, high = map_interval(scores, targets, resampling)
     row = {"detector": None, "dataset": None, "n_ood": 0, "metric": ID_MAP.name, "value": value}
     rows = [row | {"ci_low": low, "ci_high": high}]
-    return _results_table(rows, model, seed, len(np.asarray(scores)), {})
+    return _results_table(rows, model, resampling.seed, len(np.asarray(scores)), {})
 
 
 def _results_table(

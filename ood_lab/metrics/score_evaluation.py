@@ -12,6 +12,7 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 
 from ood_lab.common.arguments import Count
+from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.ood import AuprMethod, PositiveClass, SortedScores
 from ood_lab.metrics.record import OF_SETS, Metric, load_metrics
 from ood_lab.metrics.resampling.group_intervals import (
@@ -98,7 +99,7 @@ class Evaluation:
         self.fpr95_positive = fpr95_positive
         self.metrics = (*metrics, *load_metrics(extra))
         self.headline_fpr = _HEADLINE[fpr95_positive]
-        self.seed, self.n_bootstrap, self.min_count = seed, n_bootstrap, min_count
+        self.resampling, self.min_count = Resampling(n_bootstrap, seed), min_count
         self._aupr_method = _AUPR_METHOD[fpr95_positive]
         self.larger_semantic_from = larger_semantic_from
         self.csid = list(csid)
@@ -318,8 +319,7 @@ class Evaluation:
                 ood,
                 [self.matrix(part) for part in parts],
                 wrong,
-                draws=self.n_bootstrap,
-                seed=self.seed,
+                resampling=self.resampling,
                 copies=None if made_of is None else PhotographGroups.of(made_of),
             )
             jobs.append(job)
@@ -340,8 +340,7 @@ class Evaluation:
         job = drawing(
             self.id_matrix,
             [blocks[g] for g in enough],
-            draws=self.n_bootstrap,
-            seed=self.seed,
+            resampling=self.resampling,
             aupr_method=self._aupr_method,
             metrics=metrics,
             copies=copies,
@@ -361,7 +360,7 @@ class Evaluation:
             for record in metrics:
                 metric = record.name
                 measured.values[metric] = np.full(shape, np.nan)
-                measured.draws[metric] = np.full((*shape, self.n_bootstrap), np.nan)
+                measured.draws[metric] = np.full((*shape, self.resampling.draws), np.nan)
                 measured.ends[metric] = low, high = np.full(shape, np.nan), np.full(shape, np.nan)
                 measured.values[metric][:, kept] = values[metric]
                 for place, g in enumerate(kept):

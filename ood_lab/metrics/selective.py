@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.resampling.group_intervals import PhotographGroups
 from ood_lab.metrics.resampling.intervals import bootstrap_interval
 from ood_lab.metrics.resampling.stratified_bootstrap import Job, draw_generator, score_matrix
@@ -270,8 +271,7 @@ def failure_job(
     parts: Sequence[Floats],
     wrong: Bools,
     *,
-    draws: int,
-    seed: int,
+    resampling: Resampling,
     copies: PhotographGroups | None,
 ) -> Job[FailureCell]:
     """The draws of only ID errors, or of these and an OOD set.
@@ -280,8 +280,7 @@ def failure_job(
         ood: name of the set; None = only ID.
         parts: scores of ID, ``[n, D]``, and those of the set, ``[m, D]``.
         wrong: True where the prediction of an ID image is, ``[n]``.
-        draws: of the bootstrap; at most :data:`MAX_DRAWS` are made.
-        seed: of the draws.
+        resampling: of the bootstrap; at most :data:`MAX_DRAWS` draws are made.
         copies: of ID and of the set; whole photographs are drawn then.
     """
     scores, sizes = np.concatenate(parts), [*map(len, parts)]
@@ -292,7 +291,10 @@ def failure_job(
 
     def draw(numbers: range) -> Floats:
         # The first is no draw, but the images themselves.
-        counts = [groups.resample(draw_generator(seed, b - 1, 2)) if b else once for b in numbers]
+        counts = [
+            groups.resample(draw_generator(resampling.seed, b - 1, 2)) if b else once
+            for b in numbers
+        ]
         weights = np.stack(counts)
         return np.stack([np.stack(list(ranking.measures(weights).values())) for ranking in ranked])
 
@@ -309,4 +311,4 @@ def failure_job(
             },
         )
 
-    return Job(draw, 1 + min(draws, MAX_DRAWS), len(scores), len(ranked), finish)
+    return Job(draw, 1 + min(resampling.draws, MAX_DRAWS), len(scores), len(ranked), finish)

@@ -65,7 +65,9 @@ def verdict_of(evaluation: Evaluation, model: str, costs: Mapping[str, int]) -> 
         costs: rank of what a detector costs to run, by name.
     """
     rows = _verdict_rows(evaluation, costs)
-    return VERDICT.table(rows, model=model, seed=evaluation.seed).assign(unit=evaluation.unit)
+    return VERDICT.table(rows, model=model, seed=evaluation.resampling.seed).assign(
+        unit=evaluation.unit
+    )
 
 
 def _verdict_rows(evaluation: Evaluation, costs: Mapping[str, int]) -> Iterator[Row]:

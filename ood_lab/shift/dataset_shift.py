@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics import bootstrap_p_values, holm, percentile_interval
 from ood_lab.metrics.resampling.group_intervals import PhotographGroups
 from ood_lab.schema.arrays import Floats
@@ -26,8 +27,7 @@ _BATCH = 4_000_000
 def summarise_degrees(
     degrees: Mapping[str, ArrayLike],
     *,
-    draws: int = 1000,
-    seed: int = 0,
+    resampling: Resampling,
     made_of: Mapping[str, ArrayLike] | None = None,
 ) -> pd.DataFrame:
     """Mean and median shift degree of sets on one axis, in the order of their means.
@@ -38,8 +38,7 @@ def summarise_degrees(
 
     Args:
         degrees: name -> D_sem (or D_cov) of the images of a set, ``[n]``.
-        draws: of the bootstrap.
-        seed: of the bootstrap; a set's draws do not depend on the other sets.
+        resampling: of the bootstrap; a set's draws do not depend on the other sets.
         made_of: the photograph of each image, of sets that hold copies: these are resampled
             together, and ``n`` counts photographs.
 
@@ -55,14 +54,14 @@ def summarise_degrees(
         raise ValueError("degrees: expected at least one set")
     names = sorted(values, key=lambda name: values[name].mean())
     # Sets of one size must not share their draws: rows of different sets do not belong together.
-    seeds = {name: (seed, zlib.crc32(name.encode())) for name in names}
+    seeds = {name: (resampling.seed, zlib.crc32(name.encode())) for name in names}
     copies = {name: PhotographGroups.of([of]) for name, of in (made_of or {}).items()}
-    of_copies = {n: _copied_draws(values[n], copies[n], draws, seeds[n]) for n in copies}
+    of_copies = {n: _copied_draws(values[n], copies[n], resampling.draws, seeds[n]) for n in copies}
     means, medians = (
         {
             n: of_copies[n][place]
             if n in copies
-            else draws_of(values[n], draws, np.random.default_rng((*seeds[n], place)))
+            else draws_of(values[n], resampling.draws, np.random.default_rng((*seeds[n], place)))
             for n in names
         }
         for place, draws_of in enumerate((_mean_draws, median_draws))

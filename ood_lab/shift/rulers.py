@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.common.random_streams import stream
+from ood_lab.common.random_streams import Resampling, stream
 from ood_lab.metrics import percentile_interval
 from ood_lab.metrics.resampling.group_intervals import PhotographGroups
 from ood_lab.schema.arrays import Floats
@@ -124,7 +124,7 @@ class RulerReading:
 
 
 def read_ruler(
-    ruler: Ruler, datasets: Mapping[str, Sample], *, draws: int = 1000, seed: int = 0
+    ruler: Ruler, datasets: Mapping[str, Sample], resampling: Resampling
 ) -> RulerReading:
     """The medians of datasets in units of a ruler, see :func:`class_units` and :func:`severity`.
 
@@ -137,9 +137,10 @@ def read_ruler(
     Args:
         ruler: the scale.
         datasets: by name.
-        draws: number of resamples.
-        seed: of the draws; those of a dataset that shares no photograph do not depend on others.
+        resampling: of the bootstrap; draws of a dataset that shares no photograph do not depend on
+            others.
     """
+    draws, seed = resampling.draws, resampling.seed
     together = {name: of for name, of in datasets.items() if of.photographs is not None}
     samples = [*ruler.marks, *together.values()]
     medians = _median_draws_together(

@@ -15,6 +15,7 @@ from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.common.hints import check_known
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.scoring.human_verdicts import (
     ERROR,
     REJECT,
@@ -160,9 +161,9 @@ def _kinds(audit: pd.DataFrame) -> pd.Series:
     return audit[ERROR].str.strip() if ERROR in audit else pd.Series("", audit.index)
 
 
-def _agreements(audits: dict[str, pd.DataFrame], options: dict[str, Any]) -> Iterator[dict]:
+def _agreements(audits: dict[str, pd.DataFrame], resampling: Resampling) -> Iterator[dict]:
     for (a, first), (b, second) in combinations(audits.items(), 2):
-        estimates, n = agreement(first, second, **options)
+        estimates, n = agreement(first, second, resampling)
         for metric, estimate in estimates.items():
             yield {
                 "audit": f"{a}, {b}",

@@ -136,7 +136,7 @@ def _tests(ws: Workspace, runs: Mapping[str, FinishedRun]) -> tuple[pd.DataFrame
         tables = {name: together(of_models) for name, of_models in answers.items()}
         tables["judged"] = same_questions(answers["judged"], texts=False)
         task = cast(Benchmark, ws.task_of(next(iter(runs.values())).folder))
-        contrasts = task.form_contrasts(tables, **ws.resampling)
+        contrasts = task.form_contrasts(tables, resampling=ws.resampling)
     except UserError:
         return pd.DataFrame(), None
     return (contrasts[contrasts[PART].isna()] if PART in contrasts else contrasts), task

@@ -71,7 +71,7 @@ class OODBenchAblation(Task):
                 {label: _answers(run) for label, run in zip(labels, runs, strict=True)},
                 DIVIDED,
                 table["unparsed"].iloc[0],
-                **ws.resampling,
+                resampling=ws.resampling,
             )
             write_csv(differences, ws.folder / "differences.csv")
             blocks += _differences(differences, labels)

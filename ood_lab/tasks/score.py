@@ -193,7 +193,7 @@ def evaluate_run(
             return None
         banks = {n: b for n, b in inputs.banks.items() if isinstance(b, FeatureBank)}
         maps = maps_of_run(ws.data, banks, outcome)
-        pixels = pixel_results(maps, ws.data.splits, ws.record.model, **ws.resampling)
+        pixels = pixel_results(maps, ws.data.splits, ws.record.model, resampling=ws.resampling)
         outcome = replace(outcome, tables=[*outcome.tables, pixels])
         for row in [] if pixels is None else pixels.to_dict("records"):
             log.info(
@@ -254,7 +254,9 @@ def _outcome(
     accuracy = accuracy_warnings(banks, val_labels, record, advice)
     precision = hierarchy = None
     if ws.backbone.multilabel:
-        precision = id_map(banks["test"], data.splits["test"], record.model, **ws.resampling)
+        precision = id_map(
+            banks["test"], data.splits["test"], record.model, resampling=ws.resampling
+        )
     if record.id_accuracy is not None:
         hierarchy = hierarchy_results(data, banks["test"], ws.backbone, record.model, ws.model_seed)
     if not sets.ood:

@@ -272,7 +272,12 @@ class ShiftReport(Task):
         with ws.stages("measure") as stage:
             stage.reused = "measure" not in ws.stages.worked
             distances = Distances.of(
-                ws.data, degrees=tables[0], marks=tables[1], axes=axes, facts=facts, **ws.resampling
+                ws.data,
+                degrees=tables[0],
+                marks=tables[1],
+                axes=axes,
+                facts=facts,
+                resampling=ws.resampling,
             )
         ws.record.distance = dict(distances.facts)
         return distances

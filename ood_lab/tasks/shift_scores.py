@@ -127,7 +127,7 @@ class ShiftScores(Task):
         write_table(degrees, folder / "shift_scores.parquet")
         write_table(marks, folder / "ruler.parquet")
         facts = {"by": ws.clip.name, "k": k}
-        distances = Distances.of(data, degrees, marks, SPLIT, facts, **ws.resampling)
+        distances = Distances.of(data, degrees, marks, SPLIT, facts, resampling=ws.resampling)
         results = distances.results(ws.seed)
         record.title = f"Shift from {data.title}"
         record.clip, record.laid = dict(main.clip), dict(main.details)

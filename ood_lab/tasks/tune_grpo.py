@@ -117,14 +117,14 @@ class TuneGrpo(Task):
             answers = answers_to(questions, folder, chat, store)
             judgements[name] = judge(questions, {a.question_id: a for a in answers})
         tables = [
-            KIND.table(wording_rows(table, **ws.resampling), model=name, seed=ws.seed)
+            KIND.table(wording_rows(table, resampling=ws.resampling), model=name, seed=ws.seed)
             for name, table in judgements.items()
         ]
         results = pd.concat(tables)
         write_results(results, ws.folder)
         write_table(same_questions(judgements), ws.folder / "judged.parquet")
         changes = {name: judgements[name] for name in (AFTER, BEFORE)}
-        table = contrasts(same_questions(changes), "model", **ws.resampling)
+        table = contrasts(same_questions(changes), "model", resampling=ws.resampling)
         write_csv(table, ws.folder / "models.csv")
         after = results[results["model"] == AFTER]
         ws.record.title = "ORIC after reinforcement fine-tuning"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.annotations.image_contents import ImageLabels
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import judge
@@ -72,7 +73,11 @@ def main() -> None:
     timed(f"division of {IMAGES:,} images x {LABELS} labels by two models", 5, division)
     questions, found = answers()
     judged = timed(f"parsing {ANSWERS:,} answers", 10, lambda: judge(questions, found))
-    timed(f"scoring {ANSWERS:,} answers, 1,000 draws", 10, lambda: results_of(judged, "m"))
+    timed(
+        f"scoring {ANSWERS:,} answers, 1,000 draws",
+        10,
+        lambda: results_of(judged, "m", resampling=Resampling()),
+    )
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from torchvision.models import resnet50
 from torchvision.transforms.v2 import functional as F
 
 from ood_lab.builtin.vessels.datamodule import VesselsDataModule
+from ood_lab.common.random_streams import Resampling
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, corrupt
 from ood_lab.metrics import causes_of, named_causes
 from ood_lab.schema.image_statistics import PIXELS, words_of
@@ -67,7 +68,7 @@ def causes(inside: np.ndarray, outside: np.ndarray, draws: int = 2) -> pd.DataFr
         pd.DataFrame(values, columns=names).assign(dataset=name)
         for name, values in (("test", inside), ("corrupted", outside))
     ]
-    return causes_of(pd.concat(parts, ignore_index=True), names, draws=draws)
+    return causes_of(pd.concat(parts, ignore_index=True), names, resampling=Resampling(draws=draws))
 
 
 def said(found: pd.DataFrame) -> str:

@@ -22,6 +22,7 @@ import pandas as pd
 
 from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.common.files import read_json
+from ood_lab.common.random_streams import Resampling
 from ood_lab.detectors.base import COSTS
 from ood_lab.evaluation.shift.shift_rulers import IMAGES
 from ood_lab.metrics import Evaluation, mean_aurocs, verdict_of
@@ -191,7 +192,9 @@ def _read(
         chosen = values if n is None else values[rng.integers(len(values), size=n)]
         datasets[name] = Sample(chosen)
     seed = int(rng.integers(2**31))
-    return read_ruler(Ruler(metric, axis, scale), datasets, draws=1000, seed=seed).values
+    return read_ruler(
+        Ruler(metric, axis, scale), datasets, resampling=Resampling(draws=1000, seed=seed)
+    ).values
 
 
 def milliseconds(population: Population, repeats: int = 10) -> str:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef, precision_score, recall_score
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.answer_metrics import (
     amber_caption_metrics,
     amber_f1,
@@ -68,15 +69,23 @@ def test_zero_denominators_are_zero_and_no_answer_is_missing():
     never_yes = yes_no_metrics([0, 0, 5, 5])
     assert (never_yes["precision"], never_yes["f1"], never_yes["mcc"]) == (0, 0, 0)
     assert all(np.isnan(value) for value in yes_no_metrics([0, 0, 0, 0]).values())
-    assert np.isnan(clustered(np.zeros((0, 4)), yes_no_metrics).estimates()["accuracy"].value)
+    assert np.isnan(
+        clustered(np.zeros((0, 4)), yes_no_metrics, resampling=Resampling())
+        .estimates()["accuracy"]
+        .value
+    )
 
 
 def test_interval_resamples_whole_pairs():
     """Pairs that are wholly right or wholly wrong vary twice as much as single answers would."""
     pairs = np.repeat([[1, 0, 1, 0], [0, 1, 0, 1]], 100, axis=0)
-    wide = clustered(pairs, yes_no_metrics, draws=4000).estimates()["accuracy"]
+    wide = clustered(pairs, yes_no_metrics, resampling=Resampling(draws=4000)).estimates()[
+        "accuracy"
+    ]
     single = np.repeat([[1, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1]], 100, axis=0)
-    narrow = clustered(single, yes_no_metrics, draws=4000).estimates()["accuracy"]
+    narrow = clustered(single, yes_no_metrics, resampling=Resampling(draws=4000)).estimates()[
+        "accuracy"
+    ]
     assert wide.value == narrow.value == 0.5
     ratio = (wide.high - wide.low) / (narrow.high - narrow.low)
     assert ratio == pytest.approx(np.sqrt(2), rel=0.08)
@@ -114,8 +123,8 @@ def test_intervals_hold_the_value_and_shrink_with_more_images():
     few = np.tile(np.array([[1, 4, 2, 3, 0, 5, 0, 1], [0, 3, 2, 3, 1, 5, 1, 1]]), (10, 1))
     many = np.tile(few, (25, 1))
     small, large = (
-        clustered(few, caption_metrics).estimates(),
-        clustered(many, caption_metrics).estimates(),
+        clustered(few, caption_metrics, resampling=Resampling()).estimates(),
+        clustered(many, caption_metrics, resampling=Resampling()).estimates(),
     )
     for name in small:
         assert small[name].low <= small[name].value <= small[name].high
@@ -124,7 +133,11 @@ def test_intervals_hold_the_value_and_shrink_with_more_images():
 
 
 def test_no_images_give_no_numbers():
-    assert np.isnan(clustered(np.zeros((0, 8)), caption_metrics).estimates()["chair"].value)
+    assert np.isnan(
+        clustered(np.zeros((0, 8)), caption_metrics, resampling=Resampling())
+        .estimates()["chair"]
+        .value
+    )
 
 
 @pytest.mark.parametrize(

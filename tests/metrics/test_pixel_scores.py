@@ -8,6 +8,7 @@ import torch
 from scipy import ndimage
 from torchmetrics.functional.classification import binary_auroc
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.pixel_scores import areas, pixel_counts, pixel_rows, thresholds_of
 
 
@@ -73,7 +74,7 @@ def test_rows_have_intervals_around_the_values(images):
     marked = [mask.any() for _, mask in images] * 10
     ood = [c for c, m in zip(counts, marked, strict=True) if m]
     normal = [c for c, m in zip(counts, marked, strict=True) if not m] * 2
-    rows = pixel_rows(normal, ood, 200, seed=0)
+    rows = pixel_rows(normal, ood, resampling=Resampling(draws=200, seed=0))
     assert [row["metric"] for row in rows] == ["pixel_auroc", "aupro"]
     for row in rows:
         assert row["ci_low"] < row["value"] < row["ci_high"]

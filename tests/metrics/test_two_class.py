@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import precision_recall_fscore_support
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.answer_metrics import (
     mean_over_prompts,
     outcome_counts,
@@ -68,7 +69,9 @@ def test_unmatched_answers_are_wrong_but_neither_yes_nor_no():
 
 def test_mean_of_wordings_is_not_the_pooled_metric():
     one, other = [10, 0, 10, 0, 0, 0], [10, 90, 0, 0, 0, 0]
-    found = clustered(np.array([[one, other]]), mean_over_prompts, draws=10).estimates()
+    found = clustered(
+        np.array([[one, other]]), mean_over_prompts, resampling=Resampling(draws=10)
+    ).estimates()
     assert found["precision_yes"].value == pytest.approx((1 + 0.1) / 2)
 
 
@@ -81,7 +84,9 @@ def test_intervals_resample_images_whole():
     counts = np.zeros((40, 1, 6), int)
     right = rng.random(40) < 0.5
     counts[:, 0, 0], counts[:, 0, 3] = 10 * right, 10 * ~right
-    found = clustered(counts, mean_over_prompts, draws=2000).estimates()["recall_yes"]
+    found = clustered(counts, mean_over_prompts, resampling=Resampling(draws=2000)).estimates()[
+        "recall_yes"
+    ]
     share = right.mean()
     half = 2.05 * np.sqrt(share * (1 - share) / 40)
     assert found.high - found.low == pytest.approx(2 * half, rel=0.15)
@@ -90,5 +95,7 @@ def test_intervals_resample_images_whole():
 def test_models_are_drawn_together():
     rng = np.random.default_rng(2)
     counts = rng.integers(0, 3, (30, 1, 2, 6))
-    drawn = clustered(np.concatenate([counts, counts], axis=1), mean_over_prompts, draws=50).draws
+    drawn = clustered(
+        np.concatenate([counts, counts], axis=1), mean_over_prompts, resampling=Resampling(draws=50)
+    ).draws
     assert (drawn["macro_f1"][0] == drawn["macro_f1"][1]).all()

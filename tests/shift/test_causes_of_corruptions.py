@@ -7,6 +7,7 @@ import torch
 from scipy import stats
 
 from ood_lab.builtin.vessels.datamodule import VesselsDataModule
+from ood_lab.common.random_streams import Resampling
 from ood_lab.data.transforms.corruptions import corrupt
 from ood_lab.metrics import causes_of, named_causes
 from ood_lab.schema.image_statistics import PIXELS
@@ -31,7 +32,7 @@ def statistics(images):
 def causes(inside, outside):
     parts = [pd.DataFrame(x, columns=list(PIXELS)) for x in (inside, outside)]
     images = pd.concat([parts[0].assign(dataset="test"), parts[1].assign(dataset="mine")])
-    return named_causes(causes_of(images, list(PIXELS), draws=2))
+    return named_causes(causes_of(images, list(PIXELS), resampling=Resampling(draws=2)))
 
 
 @pytest.mark.slow

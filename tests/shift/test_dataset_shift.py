@@ -6,6 +6,7 @@ import torch
 from scipy import integrate, stats
 from sklearn.decomposition import PCA
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.shift import bhattacharyya, fit_projection, separability, summarise_degrees
 
 
@@ -97,7 +98,7 @@ def test_summary_orders_sets_and_says_which_neighbours_differ():
         "a": rng.normal(0.30, 0.1, 400),
         "b": rng.normal(0.305, 0.1, 400),
     }
-    table = summarise_degrees(degrees, seed=1).set_index("dataset")
+    table = summarise_degrees(degrees, resampling=Resampling(seed=1)).set_index("dataset")
     assert table.index.tolist()[-1] == "c"
     assert table["order"].tolist() == [1, 2, 3]
     for name, values in degrees.items():
@@ -117,7 +118,7 @@ def test_summary_orders_sets_and_says_which_neighbours_differ():
 def test_median_intervals_equal_those_of_resamples(n):
     rng = np.random.default_rng(n)
     values = rng.gamma(2, 1, n)
-    row = summarise_degrees({"x": values}, draws=20_000).iloc[0]
+    row = summarise_degrees({"x": values}, resampling=Resampling(draws=20_000)).iloc[0]
     medians = np.median(values[rng.integers(0, n, (20_000, n))], axis=1)
     # The table's intervals are a little wider, by the small-sample correction.
     low, high = np.quantile(medians, [0.022, 0.978])
@@ -127,16 +128,18 @@ def test_median_intervals_equal_those_of_resamples(n):
 
 def test_sets_do_not_share_draws_and_keep_their_own():
     values = np.random.default_rng(0).normal(size=50)
-    alone = summarise_degrees({"x": values}).iloc[0]
-    both = summarise_degrees({"x": values, "y": values}).set_index("dataset")
+    alone = summarise_degrees({"x": values}, resampling=Resampling()).iloc[0]
+    both = summarise_degrees({"x": values, "y": values}, resampling=Resampling()).set_index(
+        "dataset"
+    )
     assert both.loc["x", "mean_low"] == alone["mean_low"]
     assert both.loc["y", "mean_low"] != alone["mean_low"]
 
 
 def test_empty_and_nan_sets_are_refused():
     with pytest.raises(ValueError, match="set 'x'"):
-        summarise_degrees({"x": []})
+        summarise_degrees({"x": []}, resampling=Resampling())
     with pytest.raises(ValueError, match="with 1 NaN"):
-        summarise_degrees({"x": [0.1, np.nan]})
+        summarise_degrees({"x": [0.1, np.nan]}, resampling=Resampling())
     with pytest.raises(ValueError, match="at least one set"):
-        summarise_degrees({})
+        summarise_degrees({}, resampling=Resampling())

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.shift import (
     CLASS_UNITS,
     RATIO,
@@ -45,7 +46,11 @@ def test_class_units_by_resampling_row_by_row():
     rng = np.random.default_rng(1)
     test = rng.gamma(4, 0.01, 81)
     left_out, mine = test + rng.gamma(4, 0.01, 81), rng.gamma(4, 0.02, 60)
-    row = row_of(read_ruler(classes_ruler(test, left_out), {"mine": sample(mine)}, draws=4000))
+    row = row_of(
+        read_ruler(
+            classes_ruler(test, left_out), {"mine": sample(mine)}, resampling=Resampling(draws=4000)
+        )
+    )
     unit = np.median(left_out) - np.median(test)
     assert row["metric"] == CLASS_UNITS
     assert row["value"] == pytest.approx((np.median(mine) - np.median(test)) / unit)
@@ -66,7 +71,11 @@ def test_class_units_by_resampling_row_by_row():
 def test_severity_is_read_between_the_marks(median, expected):
     """Medians 1 (ID test), 2, 4, 3, 4, 5: severity 3 counts as 4, the most so far."""
     ladder = [np.full(9, mark) for mark in (2, 4, 3, 4, 5)]
-    reading = read_ruler(severity_ruler(np.full(9, 1), ladder), {"mine": sample([median] * 9)})
+    reading = read_ruler(
+        severity_ruler(np.full(9, 1), ladder),
+        {"mine": sample([median] * 9)},
+        resampling=Resampling(),
+    )
     assert reading.marks == [1, 2, 4, 4, 4, 5]
     row = row_of(reading)
     assert row["value"] == pytest.approx(expected)
@@ -82,7 +91,9 @@ def test_severity_by_interpolation_and_resampling():
     test = rng.gamma(4, 0.01, 120)
     ladder = [test[:60] * (1 + s) + rng.gamma(2, 0.004, 60) for s in range(1, 6)]
     mine = rng.gamma(4, 0.03, 90)
-    reading = read_ruler(severity_ruler(test, ladder), {"mine": sample(mine)}, draws=3000)
+    reading = read_ruler(
+        severity_ruler(test, ladder), {"mine": sample(mine)}, resampling=Resampling(draws=3000)
+    )
     row, marks = row_of(reading), [np.median(test), *map(np.median, ladder)]
     assert row["value"] == pytest.approx(np.interp(np.median(mine), marks, range(6)))
     drawn = []
@@ -108,7 +119,7 @@ def test_intervals_hold_the_true_value():
         truth = {CLASS_UNITS: median / (1.6783 - median), SEVERITY: 1.25}
         ladder = [base[:80] * (1 + 0.8 * s) for s in range(1, 6)]
         for ruler in (classes_ruler(base, left_out), severity_ruler(base, ladder)):
-            row = row_of(read_ruler(ruler, mine, draws=300, seed=seed))
+            row = row_of(read_ruler(ruler, mine, resampling=Resampling(draws=300, seed=seed)))
             assert row["metric"] == ruler.metric
             held[ruler.metric].append(row["ci_low"] <= truth[ruler.metric] <= row["ci_high"])
     for metric, found in held.items():
@@ -127,7 +138,7 @@ def test_photographs_are_resampled_together():
         "copied": sample(np.tile(test + 1, 5), names * 5),
         "independent": sample(test + 1),
     }
-    values = read_ruler(ruler, sets).values.set_index("dataset")
+    values = read_ruler(ruler, sets, resampling=Resampling()).values.set_index("dataset")
     assert values["n"].tolist() == [100, 100, 100]
     width = values["ci_high"] - values["ci_low"]
     assert width["copied"] == pytest.approx(width["moved"], rel=0.25)
@@ -143,7 +154,7 @@ def test_a_unit_that_may_be_nothing_gives_ratios():
         (severity_ruler(test, [flat] * 5), "corruption of severity 5 does not move"),
         (Ruler(CLASS_UNITS, "semantic", [sample(test)], "one class"), "one class"),
     ):
-        reading = read_ruler(ruler, mine)
+        reading = read_ruler(ruler, mine, resampling=Resampling())
         row = row_of(reading)
         assert reading.reason.startswith(words)
         assert (row["metric"], row["reason"]) == (RATIO, reading.reason)
@@ -158,7 +169,7 @@ def test_a_unit_that_may_be_nothing_gives_ratios():
 def test_few_or_constant_images_are_no_traceback(n, constant):
     test = np.zeros(n) if constant else np.arange(1.0, n + 1)
     for ruler in (classes_ruler(test, test), severity_ruler(test, [test * s for s in range(1, 6)])):
-        row = row_of(read_ruler(ruler, {"mine": sample([2.0] * n)}))
+        row = row_of(read_ruler(ruler, {"mine": sample([2.0] * n)}, resampling=Resampling()))
         assert row["reason"] or row["metric"] == SEVERITY
         if constant:
             assert math.isnan(row["value"])
@@ -172,8 +183,10 @@ def test_the_draws_of_a_dataset_do_not_depend_on_the_others():
     test = rng.gamma(4, 1, 500)
     ruler = severity_ruler(test, [test[:200] * s for s in range(2, 7)])
     sets = {f"set {i}": sample(rng.gamma(4, 2, 300)) for i in range(20)}
-    values = read_ruler(ruler, sets).values
-    (alone,) = read_ruler(ruler, {"set 7": sets["set 7"]}).values.to_dict("records")
+    values = read_ruler(ruler, sets, resampling=Resampling()).values
+    (alone,) = read_ruler(ruler, {"set 7": sets["set 7"]}, resampling=Resampling()).values.to_dict(
+        "records"
+    )
     assert values.iloc[7].to_dict() == pytest.approx(alone, nan_ok=True)
 
 

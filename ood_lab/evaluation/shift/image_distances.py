@@ -13,6 +13,7 @@ import torch
 from rich.progress import Progress
 from torch import Tensor
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.evaluation.shift.shift_rulers import shift_in_units
 from ood_lab.metrics import (
@@ -67,8 +68,7 @@ class Distances:
         axes: Mapping[str, str],
         facts: Mapping[str, Any],
         *,
-        draws: int,
-        seed: int,
+        resampling: Resampling,
     ) -> Distances:
         """Summarises distances, and reads them on the rulers.
 
@@ -79,12 +79,12 @@ class Distances:
                 :func:`~ood_lab.evaluation.shift.shift_rulers.mark_distances`.
             axes: column of ``degrees`` → its words.
             facts: ``k``, and ``by``; gets ``rulers``.
-            draws: of the bootstrap.
-            seed: of the bootstrap.
+            resampling: of the bootstrap.
         """
-        bootstrap = {"draws": draws, "seed": seed}
-        summary = summarised(degrees, **bootstrap, axes=list(axes))
-        values, rulers = shift_in_units(data, degrees, marks, list(axes), facts["k"], **bootstrap)
+        summary = summarised(degrees, resampling=resampling, axes=list(axes))
+        values, rulers = shift_in_units(
+            data, degrees, marks, list(axes), facts["k"], resampling=resampling
+        )
         return cls(degrees, summary, axes, {**facts, "rulers": rulers}, values)
 
     def with_misses(self, scores: pd.DataFrame, methods: Sequence[str]) -> Distances:
@@ -112,7 +112,7 @@ class Distances:
         of_pool = Evaluation(
             pooled(evaluation.scores, ood_names, self.levels),
             evaluation.detectors,
-            seed=evaluation.seed,
+            seed=evaluation.resampling.seed,
             csid=evaluation.csid,
             **metrics,
         )
@@ -173,7 +173,7 @@ def measured_degrees(
 
 
 def summarised(
-    degrees: pd.DataFrame, draws: int, seed: int, axes: Sequence[str] = AXES
+    degrees: pd.DataFrame, resampling: Resampling, axes: Sequence[str] = AXES
 ) -> pd.DataFrame:
     """Mean and median of every set on every axis, and its comparison with ID test.
 
@@ -187,7 +187,12 @@ def summarised(
     """
     metrics = (AUROC, FPR95_ID_POSITIVE)
     beside = Evaluation(
-        degrees, axes, seed=seed, fpr95_positive="id", n_bootstrap=draws, metrics=metrics
+        degrees,
+        axes,
+        seed=resampling.seed,
+        fpr95_positive="id",
+        n_bootstrap=resampling.draws,
+        metrics=metrics,
     )
     names, of_sets = beside.ood_names, beside.sets
     parts = []
@@ -195,7 +200,7 @@ def summarised(
         groups = [(str(name), rows) for name, rows in degrees.groupby("dataset")]
         sets = {name: rows[axis].to_numpy() for name, rows in groups}
         made_of = {name: of for name, rows in groups if (of := photographs(rows)) is not None}
-        part = summarise_degrees(sets, draws=draws, seed=seed, made_of=made_of).assign(axis=axis)
+        part = summarise_degrees(sets, resampling=resampling, made_of=made_of).assign(axis=axis)
         kept, low, high = (v[place] for v in (of_sets.values["fpr95"], *of_sets.ends["fpr95"]))
         pairs = (v[place] for v in (of_sets.values["auroc"], *of_sets.ends["auroc"]))
         shares = {

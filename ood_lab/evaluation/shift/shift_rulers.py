@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ood_lab.common.english import counted
-from ood_lab.common.random_streams import stream
+from ood_lab.common.random_streams import Resampling, stream
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, PLAN, SEVERITIES, CorruptedImages
@@ -116,8 +116,7 @@ def shift_in_units(
     axes: Sequence[str],
     k: int,
     *,
-    draws: int,
-    seed: int,
+    resampling: Resampling,
 ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
     """Shift of every OOD dataset in units of ID data, by both rulers.
 
@@ -128,8 +127,7 @@ def shift_in_units(
         marks: see :func:`mark_distances`.
         axes: columns of ``degrees``: semantic or distance, and covariate.
         k: neighbour.
-        draws: of the bootstrap.
-        seed: of the bootstrap.
+        resampling: of the bootstrap.
 
     Returns:
         Values of all datasets, see :class:`~ood_lab.shift.RulerReading`, and for every ruler a dict
@@ -152,7 +150,7 @@ def shift_in_units(
             Sample(rows[column].to_numpy(np.float64), _photographs(rows)) for rows, column in named
         ]
         ruler = Ruler(metric, axis, scale, missing[metric])
-        reading = read_ruler(ruler, samples, draws=draws, seed=seed)
+        reading = read_ruler(ruler, samples, resampling)
         values.append(reading.values)
         facts.append(
             {

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.english import listed
+from ood_lab.common.random_streams import Resampling
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.features.bank import Banks, FeatureBank
@@ -132,4 +133,4 @@ def group_causes(of_id: FeatureBank, images: FeatureBank, *, seed: int) -> pd.Da
     if of_id.groups is not None:
         names = [f"group {code}" for code in of_id.groups.tolist()]
         table[MADE_OF] = [*names, *(f"image {row}" for row in range(len(images)))]
-    return causes_of(table, list(PIXELS), seed=seed)
+    return causes_of(table, list(PIXELS), Resampling(seed=seed))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import pandas as pd
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.answer_files import Answer, Answers, store_of
 from ood_lab.lvlm.answers.judgements import judge, with_unsure
 from ood_lab.lvlm.answers.open_answer_reader import READER, TextModel, read_by_reader
@@ -93,14 +94,14 @@ class BenchmarkSession:
     unfinished: str | None = None
 
     @property
-    def resampling(self) -> dict[str, Any]:
-        """``draws`` and ``seed`` of the bootstrap."""
-        return {"draws": self.draws, "seed": self.seed}
+    def resampling(self) -> Resampling:
+        """Of every bootstrap."""
+        return Resampling(self.draws, self.seed)
 
     @property
     def options(self) -> dict[str, Any]:
         """The same and the least size of a cell, as tables of results take them."""
-        return self.resampling | {"min_count": self.min_count}
+        return {"resampling": self.resampling, "min_count": self.min_count}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,18 +278,18 @@ class Benchmark(ABC):
     # How models are compared.
 
     @abstractmethod
-    def contrasts(self, judgements: Tables, **resampling: Any) -> pd.DataFrame:
+    def contrasts(self, judgements: Tables, resampling: Resampling) -> pd.DataFrame:
         """How models differ; the tables hold the answers of all, with a column ``model``.
 
         See :func:`ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
         """
 
-    def form_contrasts(self, judgements: Tables, **resampling: Any) -> pd.DataFrame:
+    def form_contrasts(self, judgements: Tables, resampling: Resampling) -> pd.DataFrame:
         """How two forms differ, by set; as :meth:`contrasts`, with the form for the model.
 
         See :func:`ood_lab.lvlm.scoring.answer_differences.contrasts_by`.
         """
-        return self.contrasts(judgements, **resampling)
+        return self.contrasts(judgements, resampling=resampling)
 
     # What its page shows.
 
@@ -325,6 +326,8 @@ class CaptionBenchmark(Benchmark):
             "judged": self.read(run, closed, answers),
         }
 
-    def contrasts(self, judgements: Tables, **resampling: Any) -> pd.DataFrame:
+    def contrasts(self, judgements: Tables, resampling: Resampling) -> pd.DataFrame:
         """See the base class."""
-        return contrasts(judgements["captions"], judgements["judged"], "model", **resampling)
+        return contrasts(
+            judgements["captions"], judgements["judged"], "model", resampling=resampling
+        )

@@ -330,7 +330,7 @@ class _Scoring:
             sides = {WORDS["cot"]: judgements.second, WORDS["plain"]: judgements.first}
             both = together({words: side["judged"] for words, side in sides.items()})
             tables["forms"] = benchmark.form_contrasts(
-                {**judgements.first, "judged": both}, **run.resampling
+                {**judgements.first, "judged": both}, resampling=run.resampling
             )
             results = with_forms(kind, first, second, tables["forms"])
         if judgements.repeated:
@@ -342,7 +342,7 @@ class _Scoring:
         otherwise = self._read_otherwise()
         models = {k: t[~t["model"].isin(otherwise)] for k, t in self._of_models(judgements).items()}
         if models and models["judged"]["model"].nunique() > 1:
-            tables["models"] = benchmark.contrasts(models, **run.resampling)
+            tables["models"] = benchmark.contrasts(models, resampling=run.resampling)
         for name, table in tables.items():
             write_csv(table, run.folder / f"{name}.csv")
         scored = ScoredRun(run.folder, self.source, results, judgements.first, tables, run.record)

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.answers.open_answer_reader import READER
@@ -207,22 +208,24 @@ class OwnQuestions(Benchmark):
         if self.totals:
             scored = {split: [split] for split in splits} | dict(self.totals)
             key = next(iter(self.groups.values()))
-            rows += score_rows(table, scored, key, self.unparsed, **run.resampling)
-        rows += uncertainty_rows(table, splits, POOLED, **run.resampling)
+            rows += score_rows(table, scored, key, self.unparsed, resampling=run.resampling)
+        rows += uncertainty_rows(table, splits, POOLED, resampling=run.resampling)
         rows += kind_rows(table, splits, self.unparsed, **options)
         if len(captions):
             of_captions = result_rows(captions, table.iloc[:0], splits, **options)
             rows += [{k: v for k, v in row.items() if k != "n_images"} for row in of_captions]
         return self.words.kind.table(rows, model=model, seed=run.seed)
 
-    def contrasts(self, judgements: Tables, **resampling: Any) -> pd.DataFrame:
+    def contrasts(self, judgements: Tables, resampling: Resampling) -> pd.DataFrame:
         """See the base class."""
         answers, captions = judgements["judged"], judgements.get("captions")
-        tables = [kind_contrasts(answers, **resampling)]
+        tables = [kind_contrasts(answers, resampling=resampling)]
         if (answers["task"] == YES_NO).any():
-            tables.insert(0, model_contrasts(answers, positive=self.positive, **resampling))
+            tables.insert(
+                0, model_contrasts(answers, positive=self.positive, resampling=resampling)
+            )
         if captions is not None:
-            tables.append(contrasts(captions, answers.iloc[:0], "model", **resampling))
+            tables.append(contrasts(captions, answers.iloc[:0], "model", resampling=resampling))
         return pd.concat(tables, ignore_index=True)
 
     @property

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.answer_files import Answers
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED, UNPARSED
 from ood_lab.lvlm.captions.caption_rules import CaptionRules
@@ -124,7 +125,7 @@ def result_rows(
     finer: Sequence[str] = (),
     min_count: int = 10,
     unparsed: Unparsed = "wrong",
-    **resampling: Any,
+    resampling: Resampling,
 ) -> list[dict[str, Any]]:
     """Everything that is reported, as rows of :func:`caption_kind`.
 
@@ -142,8 +143,7 @@ def result_rows(
         finer: columns by which each set is divided further.
         min_count: levels, cells and distances with fewer images are missing.
         unparsed: the way of treating unparsed answers that comes first.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
     """
     rows: list[dict[str, Any]] = []
     sets = [*splits, POOLED]
@@ -208,7 +208,7 @@ def _cluster(rows: pd.DataFrame) -> str:
 
 
 def _answer_rows(
-    place: Mapping[str, Any], group: str, asked: pd.DataFrame, resampling: Mapping[str, Any]
+    place: Mapping[str, Any], group: str, asked: pd.DataFrame, resampling: Resampling
 ) -> list[dict[str, Any]]:
     kept = asked[asked["status"] != FAILED]
     read = kept[kept["status"] == PARSED]
@@ -228,10 +228,10 @@ def _rows(
     metrics: Metrics,
     names: Names,
     asked: pd.DataFrame,
-    resampling: Mapping[str, Any],
+    resampling: Resampling,
 ) -> list[dict[str, Any]]:
     """Rows of the metrics of what is ``kept`` of the questions, under their ``names``; {}: all."""
-    results = clustered(counts, metrics, clusters_of(kept), **resampling).estimates()
+    results = clustered(counts, metrics, clusters_of(kept), resampling=resampling).estimates()
     results = {names[m]: results[m] for m in names} or results
     unit = {"file": "image"}.get(_cluster(kept), _cluster(kept))
     keys = {**place, "unit": unit, "n_images": kept["file"].nunique()}
@@ -245,7 +245,12 @@ _CHANGED = ("existence", "attribute", "all")
 
 
 def contrasts(
-    captions: pd.DataFrame, judgements: pd.DataFrame, by: str, first: Any = None, **resampling: Any
+    captions: pd.DataFrame,
+    judgements: pd.DataFrame,
+    by: str,
+    first: Any = None,
+    *,
+    resampling: Resampling,
 ) -> pd.DataFrame:
     """CHAIR, Cover, Hal, Cog and, of groups, accuracy, recall and F1 of no, compared in pairs.
 
@@ -258,8 +263,7 @@ def contrasts(
         judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         by: column that tells the groups apart, such as ``split``, ``covariate_level``, ``model``.
         first: compare this group with each other one only; None = all pairs.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
 
     Returns:
         See :func:`ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
@@ -277,7 +281,9 @@ def contrasts(
         sides.append((of_group, class_counts(of_group, NO), partial(_of_no, group)))
     tables = [pd.DataFrame()]
     tables += [
-        paired_contrasts(counts, clusters_of(rows), rows[by], metrics, names, first, **resampling)
+        paired_contrasts(
+            counts, clusters_of(rows), rows[by], metrics, names, first, resampling=resampling
+        )
         for rows, counts, metrics in sides
         if len(rows)
     ]
@@ -293,9 +299,7 @@ def changes(
     before: tuple[pd.DataFrame, pd.DataFrame],
     after: tuple[pd.DataFrame, pd.DataFrame],
     splits: Sequence[str],
-    *,
-    draws: int = 1000,
-    seed: int = 0,
+    resampling: Resampling,
 ) -> pd.DataFrame:
     """A run minus one before it, with 95% intervals.
 
@@ -306,15 +310,14 @@ def changes(
             answers to yes/no questions, see :func:`ood_lab.lvlm.answers.judgements.judge`.
         after: the same of the later run.
         splits: sets, in order.
-        draws: bootstrap resamples.
-        seed: of the draws.
+        resampling: of the bootstrap.
 
     Returns:
         ``split, metric, before, after, change, ci_low, ci_high``; sets that both have, and all of
         them pooled.
     """
     (old_captions, old_judged), (captions, judgements) = before, after
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(resampling.seed)
     both = [name for name in splits if name in set(old_captions["split"])]
     rows: list[dict[str, Any]] = []
     for split in [*both, POOLED]:
@@ -327,7 +330,7 @@ def changes(
         ]
         for group, names, metrics, counts in sides:
             if all(map(len, counts)):
-                results = _change(counts, metrics, draws, rng)
+                results = _change(counts, metrics, resampling.draws, rng)
                 rows += [{"split": split, "metric": f"{group}{m}", **results[m]} for m in names]
     return pd.DataFrame(rows)
 

@@ -21,7 +21,7 @@ from ood_lab.clip import ClipModel
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import read_texts, write_csv, write_table
 from ood_lab.common.grouping import grouped
-from ood_lab.common.random_streams import text_stream
+from ood_lab.common.random_streams import Resampling, text_stream
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.captions.caption_scoring import PAIR
 from ood_lab.lvlm.concepts.concepts import concepts_of
@@ -242,7 +242,7 @@ def write_comparison(
     annotations: Annotations,
     orders: Sequence[Order],
     folder: Path,
-    **resampling: Any,
+    resampling: Resampling,
 ) -> None:
     """Writes ``effectiveness.csv``, distances of made to natural images, and ``features.parquet``.
 
@@ -261,7 +261,7 @@ def write_comparison(
     sets = dict.fromkeys(names.tolist())
     features |= {name: of_orders[names == name] for name in sets}
     together = {name: pairs[names == name] for name in sets}
-    results = distances_to_natural(features, together, **resampling)
+    results = distances_to_natural(features, together, resampling=resampling)
     write_csv(results, folder / "effectiveness.csv")
     tables = [pd.DataFrame(rows).assign(dataset=name) for name, rows in features.items()]
     write_table(pd.concat(tables).rename(columns=str), folder / "features.parquet")
@@ -270,7 +270,8 @@ def write_comparison(
 def distances_to_natural(
     features: Mapping[str, NDArray[np.float32]],
     by: Mapping[str, ArrayLike] | None = None,
-    **resampling: Any,
+    *,
+    resampling: Resampling,
 ) -> pd.DataFrame:
     """The distance of every set to the natural images.
 
@@ -281,8 +282,7 @@ def distances_to_natural(
     Args:
         features: normalised, ``[n, D]`` by name of the set, :data:`NATURAL` among them.
         by: by name of the set, ``[n]``: images that are resampled together; missing = each.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
 
     Returns:
         ``dataset, n, distance, ci_low, ci_high, ratio``.
@@ -295,7 +295,9 @@ def distances_to_natural(
             np.fill_diagonal(cosines, -np.inf)
         nearest = 1 - cosines.max(axis=1)
         counts, units = np.column_stack([nearest, np.ones(len(nearest))]), (by or {}).get(name)
-        results = clustered(counts, partial(shares, [""]), units, **resampling).estimates()[""]
+        results = clustered(
+            counts, partial(shares, [""]), units, resampling=resampling
+        ).estimates()[""]
         rows.append((name, len(values), float(nearest.mean()), results.low, results.high))
     table = pd.DataFrame(rows, columns=["dataset", "n", "distance", "ci_low", "ci_high"])
     reference = table.loc[table["dataset"] == NATURAL, "distance"].iloc[0]

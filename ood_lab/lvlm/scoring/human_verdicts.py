@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_texts
+from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, share
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.schema.arrays import Floats
@@ -127,15 +128,14 @@ def kappa_of(counts: NDArray[Any]) -> dict[str, Floats]:
 
 
 def agreement(
-    first: pd.DataFrame, second: pd.DataFrame, **resampling: Any
+    first: pd.DataFrame, second: pd.DataFrame, resampling: Resampling
 ) -> tuple[dict[str, Estimate], int]:
     """Cohen's kappa and the share of equal verdicts of two people, with bootstrap intervals.
 
     Args:
         first: verdicts of one, see :func:`read_audit`.
         second: those of the other; rows match where all other common columns do.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
             Rows are resampled.
 
     Returns:
@@ -153,4 +153,4 @@ def agreement(
         raise UserError("the two audits have no row that both have judged: give copies of one file")
     a, b = (both[f"{VERDICT}_{who}"].to_numpy() == ACCEPT for who in "ab")
     counts = np.stack([a & b, a & ~b, ~a & b, ~a & ~b], axis=1).astype(np.int64)
-    return clustered(counts, kappa_of, **resampling).estimates(), len(both)
+    return clustered(counts, kappa_of, resampling=resampling).estimates(), len(both)

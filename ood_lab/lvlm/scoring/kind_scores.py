@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import FAILED, P_OPTIONS, PARSED, UNPARSED
 from ood_lab.lvlm.answers.open_answer_reader import READER, TextModel, matched
 from ood_lab.lvlm.parsers import PARSERS, YES
@@ -104,7 +105,8 @@ def kind_rows(
     splits: Sequence[str],
     first: Unparsed,
     min_count: int = 10,
-    **resampling: Any,
+    *,
+    resampling: Resampling,
 ) -> Iterator[dict[str, Any]]:
     """Rows of a results table, of every kind of :data:`KINDS` in the file.
 
@@ -117,17 +119,18 @@ def kind_rows(
         splits: names of the sets, in order.
         first: the way of treating unparsed answers that comes first.
         min_count: levels, cells and categories with fewer questions are missing.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
     """
     sets = [*splits, POOLED]
     for kind, (_, metrics) in KINDS.items():
         rows = judgements[judgements["task"] == kind]
         for keys, part, kept, read in by_place(rows, sets, first, min_count, ["category"]):
             counted = partial(shares, [*metrics])
-            results = clustered(_counts(read), counted, clusters_of(read), **resampling).estimates()
+            results = clustered(
+                _counts(read), counted, clusters_of(read), resampling=resampling
+            ).estimates()
             if results.pop(_CIRCULAR, None) and ROUND in read and read[ROUND].notna().any():
-                results |= whole_groups(read, ROUND, _CIRCULAR, np.nan, **resampling)[0]
+                results |= whole_groups(read, ROUND, _CIRCULAR, np.nan, resampling=resampling)[0]
             n = clusters_of(kept).nunique()
             yield from estimate_rows({**keys, "unit": "question"}, results, n, part)
 
@@ -139,13 +142,12 @@ def _counts(rows: pd.DataFrame) -> Ints:
     return np.stack([right, close, np.ones(len(rows), bool)], axis=1).astype(np.int64)
 
 
-def kind_contrasts(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
+def kind_contrasts(judgements: pd.DataFrame, resampling: Resampling) -> pd.DataFrame:
     """How models differ in the accuracy of each kind; an unparsed answer is wrong.
 
     Args:
         judgements: the answers of all models, with ``model``.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
     """
     tables = [pd.DataFrame()]
     for kind, (_, names) in KINDS.items():
@@ -153,6 +155,8 @@ def kind_contrasts(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
         rows = rows[kept_rows(rows, "wrong")]
         if rows["model"].nunique() > 1:
             metrics, clusters = partial(shares, [*names][:1]), clusters_of(rows)
-            table = paired_contrasts(_counts(rows), clusters, rows["model"], metrics, **resampling)
+            table = paired_contrasts(
+                _counts(rows), clusters, rows["model"], metrics, resampling=resampling
+            )
             tables.append(table)
     return pd.concat(tables, ignore_index=True)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from numpy.typing import NDArray
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import PARSED, SIZES, sizes_of
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     Metrics,
@@ -118,7 +119,8 @@ def paired_contrasts(
     metrics: Metrics,
     names: Sequence[Any] | None = None,
     first: Any = None,
-    **resampling: Any,
+    *,
+    resampling: Resampling,
 ) -> pd.DataFrame:
     """Contrasts between groups of rows, which are tested in pairs: they share their clusters.
 
@@ -129,8 +131,7 @@ def paired_contrasts(
         metrics: of summed counts.
         names: of the groups, in order; None = as they appear.
         first: compare this group with each other one only; None = all pairs.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
 
     Returns:
         See :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
@@ -138,7 +139,7 @@ def paired_contrasts(
     known = list(dict.fromkeys(group)) if names is None else names
     number = pd.Index(known).get_indexer(pd.Index(group))
     sums = cluster_sums(counts, clusters, number, len(known))
-    return contrast(known, clustered(sums, metrics, **resampling), first)
+    return contrast(known, clustered(sums, metrics, resampling=resampling), first)
 
 
 def exact_at_ends(metric: str, results: Estimate, n: int) -> Estimate:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import PARSED
 from ood_lab.lvlm.questions.question_files import YES_NO
 from ood_lab.lvlm.scoring.scored_results import estimate_rows
@@ -38,8 +39,8 @@ def uncertainty_rows(
     splits: Sequence[str],
     every: str,
     id_split: str | None = None,
-    draws: int = MAX_DRAWS,
-    seed: int = 0,
+    *,
+    resampling: Resampling,
 ) -> Iterator[dict[str, Any]]:
     """Rows of a results table: AUROCs of doubt and selective classification, of all splits.
 
@@ -55,19 +56,18 @@ def uncertainty_rows(
         splits: names of the sets, in order.
         every: what all splits together are called; "" = they are skipped.
         id_split: the set that the others are held against; None = there is none.
-        draws: bootstrap resamples; no more than 200.
-        seed: of them.
+        resampling: of the bootstrap; no more than 200 draws are made.
     """
-    rows, draws = answered(judgements), min(draws, MAX_DRAWS)
+    rows = answered(judgements)
     asked = judgements[judgements["task"] == YES_NO]
     for split in [*splits, every] if every else splits:
         part = rows if split == every else rows[rows["split"] == split]
         if not len(part):
             continue
-        results = _estimates(part, _errors, draws, seed)
+        results = _estimates(part, _errors, resampling)
         if split not in (id_split, every) and (rows["split"] == id_split).any():
             against = partial(_against_id, id_split=str(id_split), split=split)
-            results["auroc_ood"] = _estimates(rows, against, draws, seed)["auroc_ood"]
+            results["auroc_ood"] = _estimates(rows, against, resampling)["auroc_ood"]
         of = asked if split == every else asked[asked["split"] == split]
         yield from estimate_rows({"split": split}, results, part["pair_id"].nunique(), of)
 
@@ -83,14 +83,16 @@ def answered(judgements: pd.DataFrame) -> pd.DataFrame:
 
 
 def _estimates(
-    rows: pd.DataFrame, values: Callable[[pd.DataFrame], Mapping[str, float]], draws: int, seed: int
+    rows: pd.DataFrame,
+    values: Callable[[pd.DataFrame], Mapping[str, float]],
+    resampling: Resampling,
 ) -> dict[str, Estimate]:
     """Metrics of these answers, and of resamples of their pairs."""
     codes, pairs = pd.factorize(rows["pair_id"])
     members = np.split(np.argsort(codes, kind="stable"), np.bincount(codes).cumsum()[:-1])
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(resampling.seed)
     sample = []
-    for _ in range(draws):
+    for _ in range(min(resampling.draws, MAX_DRAWS)):
         chosen = rng.integers(len(pairs), size=len(pairs))
         sample.append(values(rows.iloc[np.concatenate([members[c] for c in chosen])]))
     resampled = pd.DataFrame(sample)

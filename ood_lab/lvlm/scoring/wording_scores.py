@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.scoring.answer_differences import contrasts_by
@@ -46,7 +47,7 @@ WORDING = "wording"
 
 
 def wording_rows(
-    judgements: pd.DataFrame, min_count: int = 10, **resampling: Any
+    judgements: pd.DataFrame, min_count: int = 10, *, resampling: Resampling
 ) -> list[dict[str, Any]]:
     """Rows of results of every set (``split``).
 
@@ -58,14 +59,13 @@ def wording_rows(
     Args:
         judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`; with ``split, item, prompt``.
         min_count: levels and cells with fewer images are missing.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
     """
     rows: list[dict[str, Any]] = []
     splits = list(dict.fromkeys(judgements["split"]))
     for place in [*places(judgements, splits, "pair_id", min_count), *_wordings(judgements)]:
         answers = place.rows if any_read(place.rows) else place.rows.iloc[:0]
-        results = scored(answers, **resampling).estimates()
+        results = scored(answers, resampling=resampling).estimates()
         images, items = (int(place.rows[name].nunique()) for name in ("pair_id", "item"))
         rows += estimate_rows({**place.keys, "n_items": items}, results, images, place.rows)
     return rows
@@ -77,15 +77,14 @@ def _wordings(judgements: pd.DataFrame) -> Iterator[ResultPlace]:
         yield ResultPlace({"split": split, PART: f"{WORDING} {prompt}"}, part)
 
 
-def scored(judgements: pd.DataFrame, by: str | None = None, **resampling: Any) -> Clustered:
+def scored(judgements: pd.DataFrame, by: str | None = None, *, resampling: Resampling) -> Clustered:
     """Means over the wordings, and their draws, which resample images.
 
     Args:
         judgements: answers; failed ones are skipped.
         by: column that tells groups apart, which share the draws, in their order of appearance;
             None = one group.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
     """
     rows = judgements[judgements["status"] != FAILED]
     prompt, prompts = pd.factorize(rows["prompt"], sort=True)
@@ -95,7 +94,7 @@ def scored(judgements: pd.DataFrame, by: str | None = None, **resampling: Any) -
     sums = cluster_sums(_outcomes(rows), rows["pair_id"], number, len(groups) * wordings)
     shape = (len(groups), wordings) if by else (wordings,)
     cube = sums.reshape((len(sums), *shape, sums.shape[-1]))
-    return clustered(cube, mean_over_prompts, **resampling)
+    return clustered(cube, mean_over_prompts, resampling=resampling)
 
 
 def _outcomes(rows: pd.DataFrame) -> Ints:
@@ -105,13 +104,12 @@ def _outcomes(rows: pd.DataFrame) -> Ints:
     )
 
 
-def form_contrasts(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
+def form_contrasts(judgements: pd.DataFrame, resampling: Resampling) -> pd.DataFrame:
     """How two forms of the same questions differ: of every set the mean, and every wording.
 
     Args:
         judgements: the answers in both forms, which ``model`` tells apart; failed ones are skipped.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
     """
     # A question that has no answer in one form is left out of both.
     lost = (judgements["status"] == FAILED).groupby(
@@ -120,12 +118,12 @@ def form_contrasts(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
     judgements = judgements[~lost.transform("any")]
     by_split = judgements.groupby("split", sort=False)
     sets = [ResultPlace({"split": split}, part) for split, part in by_split]
-    test = partial(contrasts, by="model", **resampling)
+    test = partial(contrasts, by="model", resampling=resampling)
     return contrasts_by([*sets, *_wordings(judgements)], test)
 
 
 def contrasts(
-    judgements: pd.DataFrame, by: str, first: str | None = None, **resampling: Any
+    judgements: pd.DataFrame, by: str, first: str | None = None, *, resampling: Resampling
 ) -> pd.DataFrame:
     """How groups of answers differ, with images resampled together.
 
@@ -137,10 +135,9 @@ def contrasts(
         judgements: the answers of all groups.
         by: ``split`` or ``model``.
         first: compare this group with each other one only; None = all pairs.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
     """
     names = list(dict.fromkeys(judgements.loc[judgements["status"] != FAILED, by]))
-    results = scored(judgements, by, **resampling)
+    results = scored(judgements, by, resampling=resampling)
     ordered = {metric: results.values[metric] for metric in TWO_CLASS_METRICS}
     return contrast(names, Clustered(ordered, results.draws, results.n), first)

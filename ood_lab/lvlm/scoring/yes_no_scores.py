@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED, UNPARSED, sizes_of
 from ood_lab.lvlm.parsers import PARSERS, YES, parser_named
 from ood_lab.lvlm.questions.question_files import RESAMPLED, YES_NO
@@ -61,7 +62,7 @@ def yes_no_rows(
     finer: Sequence[str] = (),
     every: str = POOLED,
     min_count: int = 10,
-    **resampling: Any,
+    resampling: Resampling,
 ) -> Iterator[dict[str, Any]]:
     """Rows of a results table.
 
@@ -80,20 +81,19 @@ def yes_no_rows(
         finer: columns whose values are parts of each set.
         every: what all sets together are called; "" = they are skipped.
         min_count: levels and cells with fewer pairs are missing.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
     """
     rows = judgements[judgements["task"] == YES_NO]
     sets = [*splits, every] if every else list(splits)
     for keys, part, kept, read in by_place(rows, sets, first, min_count, finer, every):
         counts, clusters = class_counts(read), clusters_of(read)
-        results = clustered(counts, metrics_of(rows, positive), clusters, **resampling)
+        results = clustered(counts, metrics_of(rows, positive), clusters, resampling=resampling)
         units = _units(cluster_sums(counts, clusters), positive)
         yield from estimate_rows(
             keys, results.estimates(), clusters_of(kept).nunique(), part, units
         )
         for metric, column in (groups or {}).items():
-            estimates, n = whole_groups(read, column, metric, 0.0, **resampling)
+            estimates, n = whole_groups(read, column, metric, 0.0, resampling=resampling)
             yield from estimate_rows(keys, estimates, n, part)
 
 
@@ -102,7 +102,7 @@ def score_rows(
     totals: Mapping[str, Sequence[str]],
     column: str,
     first: Unparsed,
-    **resampling: Any,
+    resampling: Resampling,
 ) -> Iterator[dict[str, Any]]:
     """Rows of ``score``: accuracy plus the share of groups all of whose questions are right.
 
@@ -114,8 +114,7 @@ def score_rows(
         totals: name of a sum → its sets; those without a question add nothing.
         column: tells the groups apart.
         first: the way of treating unparsed answers that comes first.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
     """
     rows = judgements[judgements["task"] == YES_NO]
     for way in sorted(WAYS, key=lambda item: item != first):
@@ -127,7 +126,7 @@ def score_rows(
             codes, present = pd.factorize(groups["split"].first())
             by_set = np.zeros((len(counts), len(present), counts.shape[1]), np.int64)
             by_set[np.arange(len(counts)), codes] = counts
-            results = clustered(by_set, _score, **resampling).estimates()["score"]
+            results = clustered(by_set, _score, resampling=resampling).estimates()["score"]
             keys = {"split": name, "unparsed": way, "metric": "score", "n": len(counts)}
             if len(part):
                 yield {**keys, **sizes_of(part), **columns_of(results)}
@@ -163,13 +162,13 @@ def by_place(
 
 
 def whole_groups(
-    read: pd.DataFrame, column: str, metric: str, otherwise: float, **resampling: Any
+    read: pd.DataFrame, column: str, metric: str, otherwise: float, resampling: Resampling
 ) -> tuple[dict[str, Estimate], int]:
     """Share of the groups of a column all of whose questions are right; how many there are."""
     right = read["correct"].astype(bool).groupby(read[column], sort=False).all()
     counts = np.stack([right, np.ones(len(right))], axis=1).astype(np.int64)
     of_groups = partial(shares, [metric], otherwise=otherwise)
-    return clustered(counts, of_groups, **resampling).estimates(), len(right)
+    return clustered(counts, of_groups, resampling=resampling).estimates(), len(right)
 
 
 def clusters_of(rows: pd.DataFrame) -> pd.Series:
@@ -233,7 +232,7 @@ def pair_table(judgements: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
 
 
 def model_contrasts(
-    judgements: pd.DataFrame, *, positive: str = YES, **resampling: Any
+    judgements: pd.DataFrame, *, positive: str = YES, resampling: Resampling
 ) -> pd.DataFrame:
     """How models differ on the same yes/no questions, all of them together.
 
@@ -243,14 +242,13 @@ def model_contrasts(
     Args:
         judgements: the answers of all models, with ``model``.
         positive: the positive class.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
     """
     rows = judgements[judgements["task"] == YES_NO]
     rows = rows[kept_rows(rows, "wrong")]
     metrics = metrics_of(rows, positive)
     return paired_contrasts(
-        class_counts(rows), clusters_of(rows), rows["model"], metrics, **resampling
+        class_counts(rows), clusters_of(rows), rows["model"], metrics, resampling=resampling
     )
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.statistics.statistic_tables import Draws
 from ood_lab.metrics.answer_metrics import yes_no_metrics
 from ood_lab.metrics.resampling.clustered_bootstrap import resampled_sums
@@ -62,7 +63,7 @@ class Tost(NamedTuple):
 
 
 def degradation(
-    id_pairs: Counts, ood_pairs: Counts, *, draws: int = 2000, seed: int = 0
+    id_pairs: Counts, ood_pairs: Counts, resampling: Resampling
 ) -> dict[str, Degradation]:
     """The degradation of every metric of :data:`METRICS`.
 
@@ -71,10 +72,9 @@ def degradation(
     Args:
         id_pairs: of each question pair, ``[P, 6]``, see :mod:`ood_lab.metrics.answer_metrics`.
         ood_pairs: ``[Q, 6]``.
-        draws: B, resamples and permutations.
-        seed: of both.
+        resampling: B resamples and permutations, and the seed of both.
     """
-    rng = np.random.default_rng(seed)
+    draws, rng = resampling.draws, np.random.default_rng(resampling.seed)
     observed = _differences(id_pairs.sum(0), ood_pairs.sum(0))
     sample = _differences(
         resampled_sums(id_pairs, draws, rng), resampled_sums(ood_pairs, draws, rng)
@@ -102,8 +102,7 @@ def signature_tost(
     references: Mapping[str, tuple[Counts, Counts]],
     *,
     eta_resample: int = 100,
-    draws: int = 2000,
-    seed: int = 0,
+    resampling: Resampling,
 ) -> dict[str, Tost]:
     """Two one-sided tests of ``delta = Delta_c - mu_open`` against ``(-eta, eta)``, by metric.
 
@@ -115,12 +114,11 @@ def signature_tost(
         candidate: counts of the ID and of the OOD pairs, ``[P, 6]`` and ``[Q, 6]``.
         references: the same of the open models, pairs in the same order.
         eta_resample: questions, ID and OOD each, of a replicate behind the margin.
-        draws: replicates.
-        seed: of them.
+        resampling: of the replicates.
     """
     everyone = [candidate, *references.values()]
     id_pairs, ood_pairs = (np.stack(side, axis=1) for side in zip(*everyone, strict=True))
-    rng = np.random.default_rng(seed)
+    draws, rng = resampling.draws, np.random.default_rng(resampling.seed)
     point = _differences(id_pairs.sum(0), ood_pairs.sum(0))
     replicates = _replicates(id_pairs, ood_pairs, draws, rng)
     size = max(1, eta_resample // 2)

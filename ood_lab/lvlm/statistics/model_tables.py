@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 from scipy.stats import binomtest
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.statistics.degradation import METRICS, degradation, signature_tost
 from ood_lab.lvlm.statistics.statistic_tables import Draws, Findings
 from ood_lab.metrics import holm
@@ -22,9 +22,7 @@ from ood_lab.schema.arrays import Bools, Floats, Ints
 Wrong = Bools
 
 
-def compare_models(
-    wrong: Mapping[str, Wrong], pairs: Ints, draws: int = 2000, seed: int = 0
-) -> pd.DataFrame:
+def compare_models(wrong: Mapping[str, Wrong], pairs: Ints, resampling: Resampling) -> pd.DataFrame:
     """All pairs of models on the same N answers.
 
     McNemar's exact test takes answers for independent; the bootstrap, which resamples question
@@ -33,8 +31,7 @@ def compare_models(
     Args:
         wrong: model → ``[N]``, whether each answer is wrong.
         pairs: ``[N]``, number of the question pair of each answer.
-        draws: resamples.
-        seed: of them.
+        resampling: of the bootstrap.
 
     Returns:
         ``model_a, model_b, accuracy_a, accuracy_b, difference, ci_low, ci_high, only_a_right,
@@ -44,7 +41,7 @@ def compare_models(
     for (name_a, a), (name_b, b) in combinations(wrong.items(), 2):
         only_a, only_b = int((~a & b).sum()), int((a & ~b).sum())
         counts = np.column_stack([b.astype(int) - a, np.ones(len(a), int)])
-        of_pairs = clustered(counts, partial(shares, ["d"]), pairs, draws=draws, seed=seed)
+        of_pairs = clustered(counts, partial(shares, ["d"]), pairs, resampling=resampling)
         sample = of_pairs.draws["d"]
         low, high = np.quantile(sample, [0.025, 0.975])
         tail = min((sample <= 0).mean(), (sample >= 0).mean())
@@ -61,7 +58,7 @@ def compare_models(
                 "only_a_right": only_a,
                 "only_b_right": only_b,
                 "p_mcnemar": binomtest(only_a, discordant).pvalue if discordant else 1.0,
-                "p_bootstrap": min(1.0, 2 * max(tail, 1 / (draws + 1))),
+                "p_bootstrap": min(1.0, 2 * max(tail, 1 / (resampling.draws + 1))),
             }
         )
     table = pd.DataFrame(rows)
@@ -142,7 +139,7 @@ def add_degradations(
     references: Sequence[str],
     *,
     eta_resample: int,
-    **resampling: Any,
+    resampling: Resampling,
 ) -> None:
     """``degradation`` of all models; with references also their ``signature``, and ``tost``.
 
@@ -151,9 +148,9 @@ def add_degradations(
         sides: model → counts of its ID and of its OOD pairs, ``[P, 4]`` and ``[Q, 4]``.
         references: models whose degradations make the signature.
         eta_resample: see :func:`~ood_lab.lvlm.statistics.degradation.signature_tost`.
-        resampling: ``draws`` (resamples and permutations) and their ``seed``.
+        resampling: resamples and permutations.
     """
-    results = {name: degradation(a, b, **resampling) for name, (a, b) in sides.items()}
+    results = {name: degradation(a, b, resampling=resampling) for name, (a, b) in sides.items()}
     into.keep_all("degradation", results)
     if not references:
         return
@@ -162,7 +159,7 @@ def add_degradations(
     into.tables["signature"] = by_metric.agg({"low": "min", "high": "max"}).reset_index()
     known = {name: sides[name] for name in references}
     rest = {
-        name: signature_tost(side, known, eta_resample=eta_resample, **resampling)
+        name: signature_tost(side, known, eta_resample=eta_resample, resampling=resampling)
         for name, side in sides.items()
         if name not in references
     }
@@ -170,7 +167,7 @@ def add_degradations(
 
 
 def add_comparison(
-    into: Findings, wrong: Mapping[str, Wrong], ood: Bools, pairs: Ints, **resampling: Any
+    into: Findings, wrong: Mapping[str, Wrong], ood: Bools, pairs: Ints, resampling: Resampling
 ) -> None:
     """``comparison`` on all answers; of the OOD ones ``errors, wrong_by, errors_together``.
 
@@ -179,14 +176,14 @@ def add_comparison(
         wrong: model → ``[N]``, whether each answer is wrong.
         ood: ``[N]``, which answers are to OOD questions.
         pairs: ``[N]``, number of the question pair of each answer.
-        resampling: ``draws`` and their ``seed``.
+        resampling: of the bootstrap.
     """
     on_ood = {name: errors[ood] for name, errors in wrong.items()}
     into.tables["errors"] = shared_errors(on_ood)
     into.tables["wrong_by"] = wrong_counts(on_ood)
     into.tables["errors_together"] = errors_together(on_ood)
     if len(wrong) > 1:
-        into.tables["comparison"] = compare_models(wrong, pairs, **resampling)
+        into.tables["comparison"] = compare_models(wrong, pairs, resampling=resampling)
 
 
 def add_hard(
@@ -197,8 +194,7 @@ def add_hard(
     models: Sequence[str],
     ood_split: str,
     subset: int,
-    draws: int,
-    seed: int,
+    resampling: Resampling,
 ) -> None:
     """``hard``: E1 to E5; ``samples``: metrics on ID, OOD and hard pairs, and the drop from ID.
 
@@ -209,21 +205,25 @@ def add_hard(
         models: M names.
         ood_split: name of the OOD split.
         subset: hard pairs of a random subset.
-        draws: subsets; no more than 1,000.
-        seed: of them.
+        resampling: of the subsets; no more than 1,000 are drawn.
     """
     rows = []
     for model, (on_id, *others) in zip(models, zip(*sides, strict=True), strict=True):
         rows.append({"model": model, "samples": "id", **_metrics(on_id)})
         for name, side in zip((ood_split, "hard"), others, strict=True):
-            drop = degradation(on_id, side, draws=draws, seed=seed)["accuracy"]
+            drop = degradation(on_id, side, resampling)["accuracy"]
             ends = {"drop": drop.value, "low": drop.low, "high": drop.high, "p": drop.p}
             rows.append({"model": model, "samples": name, **_metrics(side), **ends})
     into.tables["samples"] = pd.DataFrame(rows)
     inside, ood, hard = (yes_no_metrics(side.sum(axis=1))["accuracy"] for side in sides)
     d_hard, d_ood = inside - hard, inside - ood
     of_subsets, subset_draws = resampling_test(
-        inside, ood, sides[2], pairs=subset, draws=min(draws, _SUBSETS), seed=seed
+        inside,
+        ood,
+        sides[2],
+        pairs=subset,
+        draws=min(resampling.draws, _SUBSETS),
+        seed=resampling.seed,
     )
     into.keep("hard", subset_draws)
     parts = {

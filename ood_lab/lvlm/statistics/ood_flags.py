@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ood_lab.common.english import listed
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.pages.benchmark_page import captioned
 from ood_lab.lvlm.scoring.scored_results import columns_of, exact_at_ends
 from ood_lab.lvlm.scoring.yes_no_scores import COUNTS
@@ -46,7 +47,10 @@ GIVEN, BEST, ANY = "given order", "best order", "mean of all orders"
 
 
 def flags_of_models(
-    counts: Mapping[str, Ints], divided: Mapping[str, Flags], pairs: pd.DataFrame, **resampling: Any
+    counts: Mapping[str, Ints],
+    divided: Mapping[str, Flags],
+    pairs: pd.DataFrame,
+    resampling: Resampling,
 ) -> pd.DataFrame | None:
     """What each model flags by wrong answers, and by its own division: see :func:`flag_results`.
 
@@ -54,7 +58,7 @@ def flags_of_models(
         counts: model → ``[P, 6]`` of its answers to the questions of a pair.
         divided: model → ``[P]``, which pairs its own division flags, if there is one.
         pairs: see :func:`ood_lab.lvlm.scoring.answer_differences.common_pairs`.
-        resampling: ``draws`` and their ``seed``.
+        resampling: of the bootstrap.
 
     Returns:
         None of a single model without a division.
@@ -64,9 +68,9 @@ def flags_of_models(
     missed = [place for place, name in enumerate(COUNTS) if name not in ("tp", "tn")]
     flags = {name: item[:, missed].sum(axis=-1) > 0 for name, item in counts.items()}
     splits, images = list(pairs["split"]), list(pairs["image"])
-    results = [flag_results(flags, splits, images, **resampling)]
+    results = [flag_results(flags, splits, images, resampling=resampling)]
     if divided:
-        results.append(flag_results(divided, splits, images, by=DIVISION, **resampling))
+        results.append(flag_results(divided, splits, images, by=DIVISION, resampling=resampling))
     return pd.concat(results, ignore_index=True)
 
 
@@ -76,8 +80,7 @@ def flag_results(
     images: Sequence[str],
     *,
     by: str = ANSWERS,
-    draws: int = 1000,
-    seed: int = 0,
+    resampling: Resampling,
 ) -> pd.DataFrame:
     """What each model flags, and what the first 1, 2, ... of M models flag together.
 
@@ -92,8 +95,7 @@ def flag_results(
         splits: ``[P]``; ``id``, and the OOD ones.
         images: ``[P]``.
         by: what flags, :data:`ANSWERS` or :data:`DIVISION`.
-        draws: bootstrap resamples.
-        seed: of the draws.
+        resampling: of the bootstrap.
 
     Returns:
         A table of :data:`KIND`; ``part`` is the order, ``n_models`` k, ``model`` the one that was
@@ -108,11 +110,11 @@ def flag_results(
     def add(model: str, values: NDArray[Any], inside: Flags, metric: str, **keys: Any) -> None:
         counts = np.stack([values, np.ones(len(values))], axis=1).astype(float)
         results = clustered(
-            counts, partial(shares, [metric]), clusters[inside], draws=draws, seed=seed
+            counts, partial(shares, [metric]), clusters[inside], resampling=resampling
         )
         item = exact_at_ends(metric, results.estimates()[metric], results.n)
         known = {"metric": metric, **columns_of(item), "n": results.n, BY: by, **keys}
-        rows.append(KIND.table([known], model=model, seed=seed))
+        rows.append(KIND.table([known], model=model, seed=resampling.seed))
 
     for split, inside in {OOD: outside, **sets}.items():
         for m, name in enumerate(names):

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.resampling.intervals import Estimate, percentile_interval
 from ood_lab.metrics.resampling.significance import bootstrap_p_values, holm
 from ood_lab.schema.arrays import Floats, Ints
@@ -52,8 +53,7 @@ def clustered(
     metrics: Metrics,
     by: ArrayLike | None = None,
     *,
-    draws: int = 1000,
-    seed: int = 0,
+    resampling: Resampling,
 ) -> Clustered:
     """Metrics of all counts together, and of B resamples of K whole clusters.
 
@@ -61,8 +61,7 @@ def clustered(
         counts: ``[N, ..., C]``; axes between are groups that share the draws, such as models.
         metrics: of summed counts.
         by: ``[N]``, the cluster of every row; None = every row is one.
-        draws: B.
-        seed: of the draws.
+        resampling: B and the seed.
     """
     rows = np.asarray(counts)
     sums = rows if by is None else cluster_sums(rows, by)
@@ -70,8 +69,9 @@ def clustered(
     if not len(sums):
         nothing = {name: np.full(np.shape(value), np.nan) for name, value in values.items()}
         return Clustered(nothing, {k: v[..., None] for k, v in nothing.items()}, 0)
-    flat = resampled_sums(sums.reshape(len(sums), -1), draws, np.random.default_rng(seed))
-    of_draws = metrics(flat.reshape((draws, *sums.shape[1:])))
+    rng = np.random.default_rng(resampling.seed)
+    flat = resampled_sums(sums.reshape(len(sums), -1), resampling.draws, rng)
+    of_draws = metrics(flat.reshape((len(flat), *sums.shape[1:])))
     return Clustered(values, {k: np.moveaxis(v, 0, -1) for k, v in of_draws.items()}, len(sums))
 
 

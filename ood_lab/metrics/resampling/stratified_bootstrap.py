@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ood_lab.common.cpu_cores import can_fork, on_all_cores, usable_cores
+from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.ood import AuprMethod
 from ood_lab.metrics.record import Metric
 from ood_lab.metrics.resampling.group_intervals import PhotographGroups
-from ood_lab.metrics.resampling.weighted_counts import Groups, RankedScores
-from ood_lab.schema.arrays import Floats
+from ood_lab.metrics.resampling.weighted_counts import Counts, Groups, RankedScores
+from ood_lab.schema.arrays import Floats, Ints
 
 # Samples of the draws that are computed in one numpy call: enough to hide the cost of the call, so
 # few that an array of them is memory used before, not fresh pages (from 128 KiB on, with glibc).
@@ -128,8 +129,7 @@ def drawing(
     id_matrix: Floats,
     blocks: Sequence[Floats],
     *,
-    draws: int,
-    seed: int,
+    resampling: Resampling,
     aupr_method: AuprMethod,
     metrics: Sequence[Metric],
     copies: PhotographGroups | None,
@@ -144,8 +144,7 @@ def drawing(
     Args:
         id_matrix: ``[n, D]``, higher = more OOD, see :func:`score_matrix`.
         blocks: G arrays ``[m_g, D]``.
-        draws: number of draws B.
-        seed: the ID resamples are the same for every call with the same n.
+        resampling: B and a seed, of which ID resamples are the same for the same n.
         aupr_method: of ``aupr_in`` and ``aupr_out``.
         metrics: to draw; AUPR costs several times the rest.
         copies: of ID and of each group in turn; whole photographs are drawn then.
@@ -160,7 +159,9 @@ def drawing(
     kept = np.arange(len(blocks)) if wanted is None else np.asarray(wanted, dtype=np.int64)
     if not kept.size:
         nothing = (detectors, len(metrics))
-        return Job(lambda part: np.empty((*nothing, len(part), 0)), draws, 1, detectors, finish)
+        return Job(
+            lambda part: np.empty((*nothing, len(part), 0)), resampling.draws, 1, detectors, finish
+        )
     id_groups, all_groups = Groups.of([len(id_matrix)]), Groups.of([len(b) for b in blocks])
     groups = Groups.of([len(blocks[g]) for g in kept])
     of_kept = np.flatnonzero(np.isin(all_groups.member, kept))
@@ -170,21 +171,25 @@ def drawing(
         for inside, outside in zip(id_matrix.T, ood_matrix.T, strict=True)
     ]
 
+    def counts_of(
+        of: Groups | PhotographGroups, numbers: range, stream: int, rows: Ints | slice
+    ) -> Counts:
+        generators = (draw_generator(resampling.seed, number, stream) for number in numbers)
+        return np.stack([of.resample(rng)[rows] for rng in generators])
+
     def draw(numbers: range) -> Floats:
+        everyone = slice(None)
         if copies is None:
-            generators = [
-                [draw_generator(seed, draw, stream) for draw in numbers] for stream in (0, 1)
-            ]
-            id_counts = np.stack([id_groups.resample(rng) for rng in generators[0]])
-            ood_counts = np.stack([all_groups.resample(rng).take(of_kept) for rng in generators[1]])
+            id_counts = counts_of(id_groups, numbers, 0, everyone)
+            ood_counts = counts_of(all_groups, numbers, 1, of_kept)
         else:
-            both = np.stack([copies.resample(draw_generator(seed, draw, 0)) for draw in numbers])
+            both = counts_of(copies, numbers, 0, everyone)
             id_counts, ood_counts = both[:, : len(id_matrix)], both[:, len(id_matrix) + of_kept]
         # One detector after the other: the counts of one are in the cache, those of all are not.
         of_each = ((r, r.draws(id_counts, ood_counts)) for r in ranked)
         return np.stack([[m.draws(r, d, aupr_method) for m in metrics] for r, d in of_each])
 
-    return Job(draw, draws, len(id_matrix) + len(ood_matrix), detectors, finish)
+    return Job(draw, resampling.draws, len(id_matrix) + len(ood_matrix), detectors, finish)
 
 
 def score_matrix(values: ArrayLike, name: str) -> Floats:

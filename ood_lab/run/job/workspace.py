@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, write_text
 from ood_lab.common.hints import check_known
+from ood_lab.common.random_streams import Resampling
 from ood_lab.common.stage_times import Stages
 from ood_lab.run.building import checkpoints, nodes, synthetic_datasets
 from ood_lab.run.commandline.composition import plain, running_overrides, trains
@@ -190,9 +191,9 @@ class Workspace:
         return self.settings["metrics"]
 
     @property
-    def resampling(self) -> dict[str, Any]:
-        """``draws`` and ``seed`` of the bootstrap."""
-        return {"draws": int(self.metrics["n_bootstrap"]), "seed": self.seed}
+    def resampling(self) -> Resampling:
+        """Of every bootstrap."""
+        return Resampling(int(self.metrics["n_bootstrap"]), self.seed)
 
     @made_of("report_by")
     def report_by(self) -> dict[str, Any]:

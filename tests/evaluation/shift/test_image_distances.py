@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.evaluation.shift.image_distances import summarised
 
 
@@ -24,7 +25,9 @@ def degrees_of(sets, seed=0):
 
 
 def shares_of(degrees, draws=400):
-    table = summarised(degrees, draws=draws, seed=0, axes=["semantic"]).set_index("dataset")
+    table = summarised(
+        degrees, resampling=Resampling(draws=draws, seed=0), axes=["semantic"]
+    ).set_index("dataset")
     return table.filter(regex="frac_above_id_q95|distance_auroc")
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.evaluation.shift.image_distances import own_distances
 from ood_lab.evaluation.shift.shift_rulers import (
@@ -56,7 +57,9 @@ def read(of_train, of_test, k=3, apart=3.0):
     degrees = own_distances(data, of_data, unknown, k, CPU)
     degrees["covariate"] = degrees["distance"]
     marks = mark_distances(data, known, undecomposed(WIDTH, {}, k), k, CPU)
-    found = shift_in_units(data, degrees, marks, ["distance", "covariate"], k, draws=200, seed=0)
+    found = shift_in_units(
+        data, degrees, marks, ["distance", "covariate"], k, resampling=Resampling(draws=200, seed=0)
+    )
     return *found, marks, degrees.groupby("dataset")["distance"].median()
 
 

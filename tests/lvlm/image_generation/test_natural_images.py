@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.image_generation.photographs import distances_to_natural, feature_clouds
 
 
@@ -9,7 +10,8 @@ def test_the_ratio_is_one_for_images_as_near_as_natural_ones():
     features = rng.normal(size=(200, 8))
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     table = distances_to_natural(
-        {"natural": features[:100], "made": features[100:], "far": -features[:2]}
+        {"natural": features[:100], "made": features[100:], "far": -features[:2]},
+        resampling=Resampling(),
     )
     ratio = table.set_index("dataset")["ratio"]
     assert ratio["natural"] == 1
@@ -22,7 +24,9 @@ def test_the_distance_of_made_images_has_an_interval_and_is_in_the_legend():
     natural, made = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (natural, made))
     pairs = np.repeat([f"pair {n}" for n in range(20)], 3)
     sets = {"natural": natural, "long_tail": made}
-    table = distances_to_natural(sets, {"long_tail": pairs}, draws=4000, seed=0)
+    table = distances_to_natural(
+        sets, {"long_tail": pairs}, resampling=Resampling(draws=4000, seed=0)
+    )
     row = table.set_index("dataset").loc["long_tail"]
     nearest = [min(1 - float(a @ b) for b in natural) for a in made]
     of_pairs = np.reshape(nearest, (20, 3)).mean(axis=1)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.statistics.ood_flags import (
     DIVISION,
     flag_results,
@@ -24,7 +25,7 @@ def case():
     }
     splits = ["id"] * 30 + ["ood_s"] * 20 + ["ood_h"] * 40
     images = [str(n // 2) for n in range(90)]
-    return flags, splits, flag_results(flags, splits, images, draws=200)
+    return flags, splits, flag_results(flags, splits, images, resampling=Resampling(draws=200))
 
 
 def unions(results, part):
@@ -67,7 +68,9 @@ def test_unions_of_the_given_the_best_and_all_orders(case):
 
 def test_intervals_resample_images_and_are_exact_at_the_ends():
     flags = {"all": np.ones(20, bool), "none": np.zeros(20, bool)}
-    results = flag_results(flags, ["ood_h"] * 20, [str(n // 2) for n in range(20)], draws=50)
+    results = flag_results(
+        flags, ["ood_h"] * 20, [str(n // 2) for n in range(20)], resampling=Resampling(draws=50)
+    )
     row = results.query("metric == 'flagged' and model == 'all' and split == 'ood'").iloc[0]
     assert (row["n"], row["unit"]) == (10, "image")
     assert (row["value"], row["ci_high"]) == (1, 1)
@@ -86,7 +89,7 @@ def test_divisions_and_answers_are_one_table_with_unions_of_their_own(case):
     flags, splits, answers = case
     images = [str(n // 2) for n in range(90)]
     opposite = {name: ~flagged for name, flagged in flags.items()}
-    divided = flag_results(opposite, splits, images, by=DIVISION, draws=20)
+    divided = flag_results(opposite, splits, images, by=DIVISION, resampling=Resampling(draws=20))
     both = pd.concat([answers, divided], ignore_index=True)
     tables = flag_tables(both)
     assert list(tables["flags"]["flagged_by"]) == ["wrong answers"] * 4 + ["own division"] * 4

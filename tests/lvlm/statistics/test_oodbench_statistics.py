@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.statistics.degradation import (
     METRICS,
     degradation,
@@ -164,12 +165,14 @@ def pairs_of(accuracy, n, rng):
 def test_degradation_by_bootstrap_and_permutation():
     rng = np.random.default_rng(0)
     id_pairs, ood_pairs = pairs_of(0.9, 400, rng), pairs_of(0.7, 300, rng)
-    found = degradation(id_pairs, ood_pairs, draws=2000)
+    found = degradation(id_pairs, ood_pairs, resampling=Resampling(draws=2000))
     assert set(found) == set(METRICS)
     accuracy = found["accuracy"]
     assert accuracy.low < 0.2 < accuracy.high
     assert accuracy.p == pytest.approx(4.998e-4, abs=1e-7)  # no permutation reaches it
-    same = degradation(id_pairs, pairs_of(0.9, 300, rng), draws=500)["accuracy"]
+    same = degradation(id_pairs, pairs_of(0.9, 300, rng), resampling=Resampling(draws=500))[
+        "accuracy"
+    ]
     assert same.low < 0 < same.high
     assert same.p > 0.02
 
@@ -186,9 +189,12 @@ def test_signature_is_the_widest_interval_of_the_models():
         for name, a, b in (("m", 0.9, 0.6), ("k", 0.8, 0.7), ("other", 0.9, 0.1))
     }
     results = Findings()
-    add_degradations(results, models, ["m", "k"], eta_resample=100, draws=200, seed=0)
+    add_degradations(
+        results, models, ["m", "k"], eta_resample=100, resampling=Resampling(200, seed=0)
+    )
     low, high = results.tables["signature"].set_index("metric").loc["accuracy"]
-    every = {name: degradation(*models[name], draws=200)["accuracy"] for name in ("m", "k")}
+    draws = Resampling(200)
+    every = {name: degradation(*models[name], draws)["accuracy"] for name in ("m", "k")}
     assert low == min(m.low for m in every.values())
     assert high == max(m.high for m in every.values())
     assert [*results.tables["tost"]["model"].unique()] == ["other"]
@@ -212,15 +218,17 @@ def test_tost_of_a_model_like_the_references_and_of_another():
     references = {n: (pairs_of(0.9, 3000, rng), pairs_of(0.7, 3000, rng)) for n in "ab"}
     like = (pairs_of(0.9, 3000, rng), pairs_of(0.7, 3000, rng))
     unlike = (pairs_of(0.9, 3000, rng), pairs_of(0.5, 3000, rng))
-    same = signature_tost(like, references, draws=300)["accuracy"]
-    other = signature_tost(unlike, references, draws=300)["accuracy"]
+    same = signature_tost(like, references, resampling=Resampling(draws=300))["accuracy"]
+    other = signature_tost(unlike, references, resampling=Resampling(draws=300))["accuracy"]
     assert same.equivalent
     assert same.eta_resample == 100
     assert not other.equivalent
     assert other.delta == pytest.approx(0.2, abs=0.05)
     # 100 questions a side: sd = sqrt(0.09 / 100 + 0.21 / 100).
     assert same.eta == pytest.approx(0.055, rel=0.1)
-    fewer = signature_tost(like, references, draws=300, eta_resample=400)["accuracy"]
+    fewer = signature_tost(like, references, resampling=Resampling(draws=300), eta_resample=400)[
+        "accuracy"
+    ]
     assert fewer.eta < 0.6 * same.eta
 
 

@@ -1,15 +1,15 @@
 """Draws of metrics, of scores in any shape."""
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.record import OF_SETS
 from ood_lab.metrics.resampling.stratified_bootstrap import carried_out, drawing, score_matrix
 
 
-def bootstrap(id_scores, ood_scores, *, workers=None, **options):
+def bootstrap(id_scores, ood_scores, *, draws=1000, seed=0, workers=None, **options):
     """``[D, G, B]`` by the name of each metric, see ``drawing``."""
     blocks = [score_matrix(scores, f"ood_scores[{g}]") for g, scores in enumerate(ood_scores)]
     defaults = {
-        "draws": 1000,
-        "seed": 0,
+        "resampling": Resampling(draws, seed),
         "aupr_method": "trapezoid",
         "metrics": OF_SETS,
         "copies": None,

@@ -6,6 +6,7 @@ from drawn_metrics import bootstrap
 from scipy import stats
 from sklearn import metrics as sk
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics import (
     auroc,
     auroc_interval,
@@ -131,7 +132,7 @@ def test_draws_of_a_group_do_not_depend_on_which_are_wanted(copied):
     sizes = [40, 12, 20, 8]
     inside, *blocks = (rng.normal(g, 1, (m, 2)) for g, m in enumerate(sizes))
     names = [[f"{i % 9} of {m}" for i in range(m)] for m in sizes]
-    options = {"draws": 7, "seed": 1, "aupr_method": "trapezoid", "metrics": OF_SETS}
+    options = {"resampling": Resampling(7, 1), "aupr_method": "trapezoid", "metrics": OF_SETS}
     options["copies"] = PhotographGroups.of(names) if copied else None
     every = bootstrap(inside, blocks, **options)
     (some,) = carried_out([drawing(inside, blocks, wanted=[0, 2], **options)])

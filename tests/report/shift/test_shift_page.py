@@ -13,6 +13,7 @@ from PIL import Image
 from rich.console import Console
 from test_html import Page
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.evaluation.shift.image_distances import summarised
 from ood_lab.report.rendering.drawing import RC, write_all
@@ -81,7 +82,7 @@ def images(broken=None):
 
 
 def made(folder, degrees, load_image, manifest):
-    summary = summarised(degrees, draws=100, seed=0)
+    summary = summarised(degrees, resampling=Resampling(draws=100, seed=0))
     blocks = summary_tables(summary)
     return write_shift_page(folder, degrees, summary, blocks, load_image, RunRecord(**manifest))
 
@@ -110,7 +111,7 @@ def page(degrees, tmp_path_factory):
 
 def test_sets_stand_in_order_and_near_ties_are_marked(degrees):
     semantic, covariate = shown(
-        Printed(summary_tables(summarised(degrees, draws=100, seed=0)))
+        Printed(summary_tables(summarised(degrees, resampling=Resampling(draws=100, seed=0))))
     ).split("Covariate")
     for text, axis in ((semantic, "semantic"), (covariate, "covariate")):
         means = degrees.groupby("dataset")[axis].mean().sort_values()
@@ -123,7 +124,9 @@ def test_sets_stand_in_order_and_near_ties_are_marked(degrees):
     assert "≈" not in semantic
     table = covariate[: covariate.index("≈ =")]
     assert [line.split()[0] for line in table.splitlines() if re.search(r"\d +≈ ", line)] == [
-        summarised(degrees, draws=100, seed=0).query("axis == 'covariate'")["dataset"].iloc[1]
+        summarised(degrees, resampling=Resampling(draws=100, seed=0))
+        .query("axis == 'covariate'")["dataset"]
+        .iloc[1]
     ]
 
 
@@ -161,7 +164,7 @@ def test_the_page_is_whole_and_holds_every_number(page, degrees):
     assert len(parsed.ids) == len(set(parsed.ids))
     assert {"t1-1", "t1-2"} <= set(parsed.ids)
     assert not re.search(r"(src|href)=\"(https?:)?//", text)
-    for _, row in summarised(degrees, draws=100, seed=0).iterrows():
+    for _, row in summarised(degrees, resampling=Resampling(draws=100, seed=0)).iterrows():
         assert f">{row['mean']:.3f}<" in text
         assert f">{row['mean_low']:.3f}–{row['mean_high']:.3f}<" in text
         if row["dataset"] != "test":
@@ -245,7 +248,7 @@ def test_separability_side_by_side(tmp_path):
 
 def test_the_map_has_the_scales_of_the_rulers():
     degrees = make_degrees()
-    summary = summarised(degrees, draws=20, seed=0)
+    summary = summarised(degrees, resampling=Resampling(draws=20, seed=0))
 
     def ticks_of(rulers):
         figure = shift_scatter(ShiftInputs(degrees, summary, "", rulers))

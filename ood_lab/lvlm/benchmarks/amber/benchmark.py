@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED
 from ood_lab.lvlm.benchmark.contract import BenchmarkSession, BenchmarkWords, CaptionBenchmark
 from ood_lab.lvlm.benchmarks.amber.published_files import AmberFiles
@@ -84,7 +85,7 @@ def of_group(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def score_rows(
-    captions: pd.DataFrame, judgements: pd.DataFrame, way: Unparsed, resampling: Mapping[str, Any]
+    captions: pd.DataFrame, judgements: pd.DataFrame, way: Unparsed, resampling: Resampling
 ) -> list[dict[str, Any]]:
     """The AMBER score; an image is resampled with its caption and all answers about it.
 
@@ -92,8 +93,7 @@ def score_rows(
         captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
         judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
         way: of treating unparsed answers.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
     """
     texts = captions[captions["status"] == PARSED]
     asked = judgements[judgements["status"] != FAILED]
@@ -105,7 +105,7 @@ def score_rows(
     counts[: len(texts), : len(COUNTS)] = texts[list(COUNTS)]
     counts[len(texts) :, len(COUNTS) :] = class_counts(asked, NO)
     files = pd.concat([texts["file"], asked["file"]])
-    results = clustered(counts, _score, files, **resampling)
+    results = clustered(counts, _score, files, resampling=resampling)
     keys = {"split": POOLED, "unparsed": way, "n_images": files.nunique()}
     both = pd.concat([captions, judgements])
     return estimate_rows(keys, results.estimates(), files.nunique(), both)

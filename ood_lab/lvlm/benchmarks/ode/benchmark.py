@@ -251,7 +251,9 @@ class Ode(CaptionBenchmark):
             orders, detected = self._filtered(run, orders, list(graphs["T"]), self.filter)
         clips = [m.clip for m in run.inputs.image_text.values() if isinstance(m, ClipScores)]
         if clips and run.inputs.settings.get("annotations"):
-            write_comparison(clips[0], run.inputs.annotations, made, run.folder, **run.resampling)
+            write_comparison(
+                clips[0], run.inputs.annotations, made, run.folder, resampling=run.resampling
+            )
         ranking = first_ends if self.released else neighbours
         pictures = pictures_of(orders, graphs["T"], ranking, detected)
         pictures = paired(pictures) if self.origins else pictures
@@ -338,11 +340,11 @@ class Ode(CaptionBenchmark):
         if before := self._before:
             folder, now = before.folder, (captions, answers)
             earlier = read_table(folder / "captions.parquet"), read_table(folder / "judged.parquet")
-            yield "change", changes(earlier, now, splits, **run.resampling)
+            yield "change", changes(earlier, now, splits, resampling=run.resampling)
         for by, name in (("split", "differences"), (LEVELS[1], "styles")):
             if by in captions and captions[by].nunique() > 1:
                 first = captions[by].iloc[0] if by == "split" else captions[by].min()
-                yield name, contrasts(captions, answers, by, first=first, **run.resampling)
+                yield name, contrasts(captions, answers, by, first=first, resampling=run.resampling)
         if self.tuning.choose is not None:
             questions = read_questions(Path(run.record.question_file.file))
             chosen = self.tuning.questions(questions, captions, answers, run.seed)

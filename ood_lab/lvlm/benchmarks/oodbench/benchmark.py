@@ -14,6 +14,7 @@ from annotated_types import Ge, Interval
 from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, write_table
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.annotations.image_contents import labels_of
 from ood_lab.lvlm.benchmark.contract import Benchmark, BenchmarkSession, BenchmarkWords
 from ood_lab.lvlm.benchmarks.oodbench import page
@@ -253,9 +254,9 @@ class OODBench(Benchmark):
         """What the splits are made of."""
         yield page.DISTRIBUTION, distribution_of(with_fields(judgements["judged"], run.record))
 
-    def contrasts(self, judgements: Tables, **resampling: Any) -> pd.DataFrame:
+    def contrasts(self, judgements: Tables, resampling: Resampling) -> pd.DataFrame:
         """See the base class."""
-        return contrasts(judgements["judged"], gate_c_on_e=self.gate_c_on_e, **resampling)
+        return contrasts(judgements["judged"], gate_c_on_e=self.gate_c_on_e, resampling=resampling)
 
     def blocks(self, run: ScoredRun) -> PageBlocks:
         """See the base class."""

@@ -18,6 +18,7 @@ from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import packaged_table, read_config, write_csv, write_table
 from ood_lab.common.hints import suggestion
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
 from ood_lab.lvlm.image_text.base import image_features, timm_features
@@ -260,18 +261,28 @@ class OODBenchStatistics:
         inside, ood = (pairs["split"].to_numpy() == split for split in ("id", self.split))
         if not inside.any() or not ood.any():
             raise UserError(f"the questions have no pairs of id and {self.split}")
-        results, resampling = Findings(), {"draws": self.draws, "seed": seed}
+        results, resampling = Findings(), Resampling(self.draws, seed)
         names = [run.name for run in runs]
         losses = {name: (c[inside], c[ood]) for name, c in zip(names, counts, strict=True)}
-        add_degradations(results, losses, self.open, eta_resample=self.eta_resample, **resampling)
+        add_degradations(
+            results, losses, self.open, eta_resample=self.eta_resample, resampling=resampling
+        )
         wrong, asked = wrong_answers(runs, pairs)
         of_ood, numbers = (asked["split"] == self.split).to_numpy(), pd.factorize(asked["pair_id"])
-        add_comparison(results, wrong, of_ood, numbers[0], **resampling)
+        add_comparison(results, wrong, of_ood, numbers[0], resampling=resampling)
         if hard:
             sides = (counts[:, inside], counts[:, ood], common_pairs(hard, self.unparsed)[1])
             both = self._both_kinds(runs[0], pairs[ood], hard[0])
             size, split = self.hard_pairs, self.split
-            add_hard(results, sides, both, models=names, ood_split=split, subset=size, **resampling)
+            add_hard(
+                results,
+                sides,
+                both,
+                models=names,
+                ood_split=split,
+                subset=size,
+                resampling=resampling,
+            )
         if corpora is not None:
             record.overlap = corpora.told
             corpora.overlap(results, self.epsilon)
@@ -279,7 +290,9 @@ class OODBenchStatistics:
                 corpora.suggest(results, clip(), self.suggestions)
         if self.train is not None:
             results.tables["mmd"] = self._mmd(results, clip, seed, runs[0].path)
-        flags = flags_of_models(dict(zip(names, counts, strict=True)), divided, pairs, **resampling)
+        flags = flags_of_models(
+            dict(zip(names, counts, strict=True)), divided, pairs, resampling=resampling
+        )
         if flags is not None:
             results.tables |= flag_tables(flags)
             write_results(flags, folder)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import FAILED
 from ood_lab.lvlm.benchmarks.oodbench.division import ID, SPLITS, TOGETHER
 from ood_lab.lvlm.benchmarks.oodbench.question_building import (
@@ -61,7 +62,7 @@ def results_of(
     min_count: int = 10,
     gate_c_on_e: bool = False,
     unparsed: Unparsed = "wrong",
-    **resampling: Any,
+    resampling: Resampling,
 ) -> pd.DataFrame:
     """Everything that is reported, a table of :data:`KIND`.
 
@@ -76,20 +77,19 @@ def results_of(
         min_count: levels and cells with fewer pairs are missing.
         gate_c_on_e: see :func:`bap_table`.
         unparsed: the way of treating unparsed answers that comes first.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
     """
     every = TOGETHER if judgements["split"].nunique() > 1 else ""
-    doubts = uncertainty_rows(judgements, SPLITS, every, ID, **resampling)
+    doubts = uncertainty_rows(judgements, SPLITS, every, ID, resampling=resampling)
     options: dict[str, Any] = {"finer": [DATASET], "every": every, "min_count": min_count}
-    rows = yes_no_rows(judgements, SPLITS, unparsed, **options, **resampling)
-    bap = _bap_rows(judgements, gate_c_on_e, **options, **resampling)
-    return KIND.table([*rows, *bap, *doubts], model=model, seed=resampling.get("seed", 0))
+    rows = yes_no_rows(judgements, SPLITS, unparsed, **options, resampling=resampling)
+    bap = _bap_rows(judgements, gate_c_on_e, **options, resampling=resampling)
+    return KIND.table([*rows, *bap, *doubts], model=model, seed=resampling.seed)
 
 
 @with_uncut
 def contrasts(
-    judgements: pd.DataFrame, *, gate_c_on_e: bool = False, **resampling: Any
+    judgements: pd.DataFrame, *, gate_c_on_e: bool = False, resampling: Resampling
 ) -> pd.DataFrame:
     """How models, or forms, differ in every split and in all of them together.
 
@@ -99,12 +99,11 @@ def contrasts(
     Args:
         judgements: the answers of all models, with ``model``.
         gate_c_on_e: see :func:`bap_table`.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
     """
     methods = (
-        ((YES_NO,), partial(model_contrasts, **resampling)),
-        (BAP_TASKS, partial(_bap_contrasts, gate_c_on_e=gate_c_on_e, **resampling)),
+        ((YES_NO,), partial(model_contrasts, resampling=resampling)),
+        (BAP_TASKS, partial(_bap_contrasts, gate_c_on_e=gate_c_on_e, resampling=resampling)),
     )
     results = [
         contrasts_by(_by_split(judgements[judgements["task"].isin(tasks)]), contrast)
@@ -120,7 +119,9 @@ def _by_split(rows: pd.DataFrame) -> list[ResultPlace]:
     return [*parts, ResultPlace({"split": TOGETHER}, rows)] if len(splits) > 1 else parts
 
 
-def _bap_contrasts(rows: pd.DataFrame, *, gate_c_on_e: bool, **resampling: Any) -> pd.DataFrame:
+def _bap_contrasts(
+    rows: pd.DataFrame, *, gate_c_on_e: bool, resampling: Resampling
+) -> pd.DataFrame:
     tables = {
         str(name): bap_table(part, gate_c_on_e) for name, part in rows.groupby("model", sort=False)
     }
@@ -132,7 +133,7 @@ def _bap_contrasts(rows: pd.DataFrame, *, gate_c_on_e: bool, **resampling: Any) 
         samples["model"],
         partial(shares, BAP_TASKS),
         [*tables],
-        **resampling,
+        resampling=resampling,
     )
 
 
@@ -178,7 +179,7 @@ def _bap_rows(
     finer: Sequence[str],
     every: str,
     min_count: int,
-    **resampling: Any,
+    resampling: Resampling,
 ) -> Iterator[dict[str, Any]]:
     asked = judgements[judgements["task"].isin(BAP_TASKS)]
     samples = bap_table(asked, gate_c_on_e)
@@ -190,7 +191,7 @@ def _bap_rows(
             continue
         # Data sets share photographs: one that lies at the same path is drawn once.
         metrics = partial(shares, BAP_TASKS)
-        results = clustered(_bap_counts(kept), metrics, kept["file"], **resampling)
+        results = clustered(_bap_counts(kept), metrics, kept["file"], resampling=resampling)
         read = any_read(rows[rows["pair_id"].isin(kept["sample"])])
         values = results.estimates() if read else dict.fromkeys(BAP_TASKS, Estimate(float("nan")))
         yield from estimate_rows({**keys, "unit": "image"}, values, results.n, rows)
@@ -200,7 +201,8 @@ def setting_differences(
     answers: Tables,
     splits: Sequence[str],
     unparsed: Unparsed = "wrong",
-    **resampling: Any,
+    *,
+    resampling: Resampling,
 ) -> pd.DataFrame:
     """``metric(I) - metric(g)`` of every split: the first setting minus each other one.
 
@@ -213,8 +215,7 @@ def setting_differences(
             is the same in two of them only where it is the same image.
         splits: in order.
         unparsed: see :func:`~ood_lab.lvlm.scoring.yes_no_scores.pair_table`.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
 
     Returns:
         ``split`` and the columns of
@@ -233,7 +234,13 @@ def setting_differences(
             pairs = rows["image"].astype(str) + "/" + rows["category"].astype(str)
             counts = rows[COUNTS].to_numpy(np.int64)
             table = paired_contrasts(
-                counts, pairs, rows["setting"], yes_no_metrics, names, names[0], **resampling
+                counts,
+                pairs,
+                rows["setting"],
+                yes_no_metrics,
+                names,
+                names[0],
+                resampling=resampling,
             )
             table.insert(0, "split", split)
             results.append(table)

@@ -14,6 +14,7 @@ from annotated_types import Ge, Interval, MultipleOf
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.annotations.image_contents import Contents, contents_of
 from ood_lab.lvlm.answers.answer_files import Answer, Answers
 from ood_lab.lvlm.answers.open_answer_reader import READER, second_step
@@ -209,7 +210,9 @@ class Oric(Benchmark):
             self._constructed(run) if self.bench is None else self._read_published(run, self.bench)
         )
         edges = (float(self.thresholds[0]), float(self.thresholds[1]))
-        table, analyses = known_of(sets, contents, spaces, self.area_of, edges, **run.resampling)
+        table, analyses = known_of(
+            sets, contents, spaces, self.area_of, edges, resampling=run.resampling
+        )
         write_csv(analyses, run.folder / "analyses.csv")
         write_table(table.drop(columns="problem"), run.folder / "sets.parquet")
         ask = partial(
@@ -364,19 +367,19 @@ class Oric(Benchmark):
         table = judgements["judged"]
         write_predictions(table[table["split"] == ORIC], run.folder)
         if table["split"].nunique() > 1:
-            yield "differences", contrasts(table, "split", first=ORIC, **run.resampling)
-        if len(results := drops(table, **run.resampling)):
+            yield "differences", contrasts(table, "split", first=ORIC, resampling=run.resampling)
+        if len(results := drops(table, resampling=run.resampling)):
             yield "drops", results
-        yield from context_tables(table, self.bins, **run.resampling)
+        yield from context_tables(table, self.bins, resampling=run.resampling)
 
-    def contrasts(self, judgements: Tables, **resampling: Any) -> pd.DataFrame:
+    def contrasts(self, judgements: Tables, resampling: Resampling) -> pd.DataFrame:
         """See the base class; of ORIC's own questions."""
         table = judgements["judged"]
-        return contrasts(table[table["split"] == ORIC], "model", **resampling)
+        return contrasts(table[table["split"] == ORIC], "model", resampling=resampling)
 
-    def form_contrasts(self, judgements: Tables, **resampling: Any) -> pd.DataFrame:
+    def form_contrasts(self, judgements: Tables, resampling: Resampling) -> pd.DataFrame:
         """See the base class; of every set, and of every wording."""
-        return form_contrasts(judgements["judged"], **resampling)
+        return form_contrasts(judgements["judged"], resampling=resampling)
 
     def blocks(self, run: ScoredRun) -> PageBlocks:
         """See the base class."""

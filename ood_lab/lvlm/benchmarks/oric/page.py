@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import pandas as pd
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.benchmark.contract import BenchmarkWords
 from ood_lab.lvlm.benchmarks.oric.analysis_page import (
     analyses_in,
@@ -42,7 +42,7 @@ KIND = question_kind("oric", "image", "n_items", "p_holm")
 CONSTRUCTIONS = ("uniform", "pos_only", "neg_only", "oric")
 
 
-def drops(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
+def drops(judgements: pd.DataFrame, resampling: Resampling) -> pd.DataFrame:
     """What ORIC's samplers cost against random ones: ``uniform`` minus each other construction.
 
     Returns:
@@ -52,7 +52,7 @@ def drops(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
     if order[:1] != ["uniform"] or len(order) == 1:
         return pd.DataFrame()
     rows = pd.concat([judgements[judgements["split"] == name] for name in order])
-    return contrasts(rows, "split", first="uniform", **resampling)
+    return contrasts(rows, "split", first="uniform", resampling=resampling)
 
 
 #: Set of questions, and what it is called.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.annotations.image_contents import Contents, Cooccurrence
 from ood_lab.lvlm.answers.judgements import FAILED, SIZES
@@ -34,7 +35,7 @@ _COLUMNS = ["split", "analysis", "clip", "label", "key", "n", "value", "ci_low",
 
 
 def analyses_of(
-    questions: pd.DataFrame, spaces: Spaces, first: str | None, **resampling: Any
+    questions: pd.DataFrame, spaces: Spaces, first: str | None, resampling: Resampling
 ) -> pd.DataFrame:
     """Everything that is known of the sets without an answer, in long form.
 
@@ -52,8 +53,7 @@ def analyses_of(
             ``tier, coco_tier, cosine, p_context``.
         spaces: image features by the name of the CLIP.
         first: the CLIP whose texts gave ``cosine``, if any.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
 
     Returns:
         ``split, analysis, clip, label, key, n, value, ci_low, ci_high``.
@@ -91,7 +91,7 @@ def _tier_shares(part: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _means(
-    part: pd.DataFrame, clip: str | None, resampling: Mapping[str, Any]
+    part: pd.DataFrame, clip: str | None, resampling: Resampling
 ) -> Iterator[dict[str, Any]]:
     means = ((CLIP_SCORE, "cosine", 100.0, clip), (P_CONTEXT, "p_context", 1.0, None))
     for label, rows in part.groupby("label", sort=False):
@@ -106,7 +106,7 @@ def _means(
 
 
 def _distances(
-    part: pd.DataFrame, name: str, space: ClipSpace, resampling: Mapping[str, Any]
+    part: pd.DataFrame, name: str, space: ClipSpace, resampling: Resampling
 ) -> Iterator[dict[str, Any]]:
     distances = min_distances(part, space)
     results = {category: (1, Estimate(value)) for category, value in distances.items()}
@@ -171,9 +171,9 @@ def _result_rows(analyses: pd.DataFrame) -> Iterator[dict[str, Any]]:
         }
 
 
-def _mean(sums: Floats, resampling: Mapping[str, Any]) -> Estimate:
+def _mean(sums: Floats, resampling: Resampling) -> Estimate:
     """``sum / count`` of ``[K, 2]`` with an interval that resamples the K rows."""
-    return clustered(sums, partial(shares, ["mean"]), **resampling).estimates()["mean"]
+    return clustered(sums, partial(shares, ["mean"]), resampling=resampling).estimates()["mean"]
 
 
 def known_of(
@@ -182,7 +182,7 @@ def known_of(
     spaces: Spaces,
     area_of: AreaOf,
     edges: tuple[float, float],
-    **resampling: Any,
+    resampling: Resampling,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What annotations and CLIPs say of questions.
 
@@ -192,8 +192,7 @@ def known_of(
         spaces: of the images, by the name of the CLIP; the texts of the first give ``cosine``.
         area_of: size of a category with several objects.
         edges: of the tiers of size: sides of squares, pixels.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
 
     Returns:
         All questions with ``split`` and what is known of each; and of whole sets, see
@@ -207,30 +206,29 @@ def known_of(
             rows = with_cosines(rows, spaces[first], sets.objects)
         parts.append(rows.assign(split=split))
     table = pd.concat(parts, ignore_index=True)
-    results = analyses_of(table, spaces, first, **resampling)
+    results = analyses_of(table, spaces, first, resampling=resampling)
     if contents is not None:
         shares = annotated_shares(annotated_areas(contents, area_of), edges)
         results = pd.concat([results, shares], ignore_index=True)
     return table, results
 
 
-def context_tables(judgements: pd.DataFrame, bins: int, **resampling: Any) -> NamedTables:
+def context_tables(judgements: pd.DataFrame, bins: int, resampling: Resampling) -> NamedTables:
     """``context`` and ``tiers``, of what is known of the questions.
 
     Args:
         judgements: answers of all sets.
         bins: see :func:`curve_of`, which skips the sets that are drawn from others.
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
     """
     if "p_context" in judgements:
         whole = judgements[~judgements["split"].str.endswith(SUBSET)]
-        yield "context", curve_of(whole, bins, **resampling)
+        yield "context", curve_of(whole, bins, resampling=resampling)
     if "tier" in judgements:
-        yield "tiers", by_tier(judgements, **resampling)
+        yield "tiers", by_tier(judgements, resampling=resampling)
 
 
-def curve_of(judgements: pd.DataFrame, bins: int = 6, **resampling: Any) -> pd.DataFrame:
+def curve_of(judgements: pd.DataFrame, bins: int = 6, *, resampling: Resampling) -> pd.DataFrame:
     """How often answers are right, by how expected the object is: ``P(object | context)``.
 
     The questions of all sets together are cut at quantiles of ``p_context``, once for each right
@@ -240,8 +238,7 @@ def curve_of(judgements: pd.DataFrame, bins: int = 6, **resampling: Any) -> pd.D
     Args:
         judgements: with ``p_context``; of sets that share no questions.
         bins: of each curve, at most (equal quantiles fall together).
-        resampling: ``draws`` and ``seed``, see
-            :func:`~ood_lab.metrics.resampling.clustered_bootstrap.clustered`.
+        resampling: of the bootstrap.
 
     Returns:
         ``split, truth, low, high, p_context`` (mean in the bin), ``n, n_images, accuracy, ci_low,
@@ -262,7 +259,7 @@ def curve_of(judgements: pd.DataFrame, bins: int = 6, **resampling: Any) -> pd.D
     return pd.DataFrame(rows, columns=[*columns, "accuracy", "ci_low", "ci_high"])
 
 
-def by_tier(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
+def by_tier(judgements: pd.DataFrame, resampling: Resampling) -> pd.DataFrame:
     """Share of the objects that are seen (recall of "yes"), by tier of size and set.
 
     Returns:
@@ -281,8 +278,8 @@ def by_tier(judgements: pd.DataFrame, **resampling: Any) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def _accuracy(rows: pd.DataFrame, resampling: Mapping[str, Any]) -> dict[str, Any]:
-    results = columns_of(scored(rows, **resampling).estimates()["accuracy"])
+def _accuracy(rows: pd.DataFrame, resampling: Resampling) -> dict[str, Any]:
+    results = columns_of(scored(rows, resampling=resampling).estimates()["accuracy"])
     return {
         "p_context": float(rows["p_context"].mean()),
         "n": int(rows["question_id"].nunique()),

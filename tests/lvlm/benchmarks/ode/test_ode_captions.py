@@ -6,6 +6,7 @@ import pytest
 from small_concepts import SMALL, needs_data
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.captions import nouns
 from ood_lab.lvlm.captions.caption_rules import CaptionRules
 from ood_lab.lvlm.captions.nouns import Lexicon, NltkNouns, SpacyNouns
@@ -124,5 +125,5 @@ def test_the_plurals_of_a_vocabulary_are_made_once_for_all_captions(amber):
         counts.append(judge(lexicon(caption, words), truth, hallu).counts(len(truth), len(hallu)))
     assert len(counts) == 1004
     assert nouns.word_forms.cache_info().misses == 1
-    found = clustered(counts, caption_metrics, draws=100).estimates()
+    found = clustered(counts, caption_metrics, resampling=Resampling(draws=100)).estimates()
     assert all(each.low <= each.value <= each.high for each in found.values())

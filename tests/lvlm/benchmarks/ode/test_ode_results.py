@@ -4,6 +4,7 @@ import pytest
 from small_concepts import SMALL
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import judge
 from ood_lab.lvlm.benchmarks.ode.page import FINER, KIND
@@ -81,7 +82,7 @@ def value(results, split, metric):
 
 def test_a_model_that_knows_everything_hallucinates_nothing():
     captions, judged = tables(lambda question: None)
-    results = results_of(captions, judged, draws=50)
+    results = results_of(captions, judged, resampling=Resampling(draws=50))
     for metric, right in (("chair", 0), ("cover", 1), ("hal", 0), ("cog", 0), ("all_f1", 1)):
         assert value(results, "pooled", metric) == right
 
@@ -89,7 +90,7 @@ def test_a_model_that_knows_everything_hallucinates_nothing():
 @pytest.mark.slow
 def test_hallucinations_are_counted_by_criterion():
     captions, judged = tables(fictional_cats)
-    results = results_of(captions, judged, draws=50, min_count=1)
+    results = results_of(captions, judged, resampling=Resampling(draws=50), min_count=1)
     assert value(results, "standard", "chair") == 0
     assert value(results, "fictional", "chair") == 0.5
     assert value(results, "fictional", "cover") == 0.5
@@ -108,7 +109,7 @@ def test_pooled_metrics_are_of_pooled_counts():
         return None
 
     captions, judged = tables(replies)
-    results = results_of(captions, judged, draws=50)
+    results = results_of(captions, judged, resampling=Resampling(draws=50))
     # 6 of 6 and 0 of 12 named objects, not the mean of 1 and 0.
     assert value(results, "pooled", "chair") == pytest.approx(6 / 18)
 
@@ -116,7 +117,7 @@ def test_pooled_metrics_are_of_pooled_counts():
 def test_failed_requests_are_left_out_and_shown():
     failing = "standard0.png"
     captions, judged = tables(lambda q: "fail" if q.image == failing else None)
-    results = whole(results_of(captions, judged, draws=50))
+    results = whole(results_of(captions, judged, resampling=Resampling(draws=50)))
     row = results[(results["split"] == "standard") & (results["metric"] == "chair")].iloc[0]
     assert (row["n_asked"], row["n_failed"], row["n_images"]) == (6, 1, 5)
     row = results[(results["split"] == "standard") & (results["metric"] == "all_accuracy")].iloc[0]
@@ -125,7 +126,7 @@ def test_failed_requests_are_left_out_and_shown():
 
 def test_unparsed_answers_are_wrong_or_left_out():
     captions, judged = tables(lambda q: "Perhaps" if "cat" in q.text else None)
-    results = whole(results_of(captions, judged, draws=50))
+    results = whole(results_of(captions, judged, resampling=Resampling(draws=50)))
     rows = results[(results["split"] == "pooled") & (results["metric"] == "existence_accuracy")]
     assert rows.set_index("unparsed")["value"].to_dict() == {"wrong": 0.75, "drop": 1.0}
     assert rows["n_unparsed"].tolist() == [12, 12]
@@ -133,11 +134,11 @@ def test_unparsed_answers_are_wrong_or_left_out():
 
 def test_images_of_one_scene_are_resampled_together():
     captions, judged = tables(fictional_cats)
-    alone = results_of(captions, judged, draws=400)
+    alone = results_of(captions, judged, resampling=Resampling(draws=400))
     together = results_of(
         captions.assign(scene=captions["split"]),
         judged,
-        draws=400,
+        resampling=Resampling(draws=400),
     )
     rows = [
         whole(r).query("split == 'pooled' and metric == 'hal'").iloc[0] for r in (alone, together)
@@ -186,7 +187,7 @@ def test_results_by_kind_of_pair():
     captions, judged = tables(fictional_cats)
     for table in (captions, judged):
         table.loc[table["file"].str.contains("[0-2]"), "kind"] = "ev"
-    results = results_of(captions, judged, draws=50, min_count=3)
+    results = results_of(captions, judged, resampling=Resampling(draws=50), min_count=3)
     for kind, rows in captions[captions["split"] == "fictional"].groupby("kind"):
         part = results[(results["part"] == f"kind {kind}") & (results["split"] == "fictional")]
         value = part.loc[part["metric"] == "chair", "value"].item()

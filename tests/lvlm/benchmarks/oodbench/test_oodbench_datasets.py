@@ -8,6 +8,7 @@ import pytest
 from cli import call, run_folders
 
 from ood_lab.common.files import read_table
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import contrasts, results_of
 from ood_lab.lvlm.questions.question_files import read_questions
@@ -162,14 +163,16 @@ def test_counts_of_the_paper_s_size_are_pooled_and_not_averaged():
     judged = pd.DataFrame(rows).assign(task="yes_no", split="id", status="parsed", category="car")
     judged["parser"], judged["cut"] = "yes_no", False
     judged["correct"], judged["p_yes"] = judged["parsed"] == judged["truth"], np.nan
-    found = results_of(judged, "m", draws=5).query("metric == 'accuracy' and unparsed == 'wrong'")
+    found = results_of(judged, "m", resampling=Resampling(draws=5)).query(
+        "metric == 'accuracy' and unparsed == 'wrong'"
+    )
     value = found.set_index(found["part"].fillna("all"))["value"]
     assert set(found["split"]) == {"id"}  # one split alone is not "ID and OOD together"
     assert value["all"] == pytest.approx((2700 + 2400 + 2100 + 1778) / 10778)
     assert value["all"] != pytest.approx(np.mean([right for _, right in sizes.values()]), abs=0.01)
     assert value["dataset nuscenes"] == pytest.approx(0.7)
     two = pd.concat([judged.assign(model=name) for name in ("a", "b")])
-    assert contrasts(two, draws=5)["difference"].abs().max() == 0
+    assert contrasts(two, resampling=Resampling(draws=5))["difference"].abs().max() == 0
 
 
 def test_wrong_data_sets_are_one_line_before_any_work(built, tmp_path, capsys):

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS, TOGETHER
 from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import bap_needs, bap_table
@@ -66,7 +67,13 @@ def test_answers_are_accepted_from_the_least_doubtful_on():
     p_yes = np.array([0.99, 0.01] * 10 + [0.6, 0.4] * 10)
     correct = np.array([True] * 17 + [False] * 11 + [True] * 12)
     rows = pd.DataFrame(
-        uncertainty_rows(judged(p_yes, correct, ["id"] * 40), SPLITS, TOGETHER, "id", 100)
+        uncertainty_rows(
+            judged(p_yes, correct, ["id"] * 40),
+            SPLITS,
+            TOGETHER,
+            "id",
+            resampling=Resampling(draws=100),
+        )
     )
     found = rows[rows["split"] == "id_and_ood"].set_index("metric")
     names = ["aurc", "augrc", "accuracy_at_coverage_80"]
@@ -86,7 +93,9 @@ def test_a_model_that_doubts_its_errors_and_ood_pairs_knows():
     p_yes = np.array([0.99, 0.01] * 20 + [0.6, 0.4] * 20)
     correct = [True] * 40 + [False] * 30 + [True] * 10
     table = judged(p_yes, correct, ["id"] * 40 + ["ood_h"] * 40)
-    rows = pd.DataFrame(uncertainty_rows(table, SPLITS, TOGETHER, "id", 50))
+    rows = pd.DataFrame(
+        uncertainty_rows(table, SPLITS, TOGETHER, "id", resampling=Resampling(draws=50))
+    )
     found = rows.set_index(["split", "metric"])
     assert found.loc[("ood_h", "auroc_ood"), "value"] == 1.0
     errors = found.loc[("id_and_ood", "auroc_errors")]
@@ -96,14 +105,18 @@ def test_a_model_that_doubts_its_errors_and_ood_pairs_knows():
     assert set(rows.loc[rows["metric"] == "auroc_ood", "split"]) == {"ood_h"}
     # No ID answer is wrong: there is nothing to tell apart.
     assert np.isnan(found.loc[("id", "auroc_errors"), "value"])
-    assert not list(uncertainty_rows(table.assign(p_yes=None), SPLITS, TOGETHER, "id"))
+    assert not list(
+        uncertainty_rows(table.assign(p_yes=None), SPLITS, TOGETHER, "id", resampling=Resampling())
+    )
 
 
 def test_models_are_compared_on_the_same_answers():
     rng = np.random.default_rng(0)
     strong, weak = rng.random(400) < 0.1, rng.random(400) < 0.3
     pairs = np.arange(400) // 2
-    table = compare_models({"s": strong, "w": weak, "s2": strong}, pairs, draws=500)
+    table = compare_models(
+        {"s": strong, "w": weak, "s2": strong}, pairs, resampling=Resampling(draws=500)
+    )
     row = table.query("model_a == 's' and model_b == 'w'").iloc[0]
     assert row["difference"] == pytest.approx(weak.mean() - strong.mean())
     assert row["ci_low"] < row["difference"] < row["ci_high"]

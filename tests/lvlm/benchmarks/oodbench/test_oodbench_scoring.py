@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import judge
@@ -131,7 +132,9 @@ def test_failed_answers_are_never_parsed(judged):
 
 
 def test_unparsed_answers_remove_their_pair_or_count_as_wrong(judged):
-    rows = results_of(judged, "m", draws=50).query("metric == 'accuracy' and split == 'ood_h'")
+    rows = results_of(judged, "m", resampling=Resampling(draws=50)).query(
+        "metric == 'accuracy' and split == 'ood_h'"
+    )
     rows = rows[rows["semantic_level"].isna() & rows["covariate_level"].isna()]
     drop, wrong = (rows[rows["unparsed"] == way].iloc[0] for way in ("drop_pair", "wrong"))
     for row in (drop, wrong):
@@ -144,7 +147,9 @@ def test_the_whole_benchmark_pools_counts(judged):
     other = judged.assign(split="id", pair_id="other " + judged["pair_id"])
     two = other[other["pair_id"].isin(["other 0", "other 1"])]
     both = pd.concat([judged, two], ignore_index=True)
-    rows = results_of(both, "m", draws=20, min_count=1).query("unparsed == 'drop_pair'")
+    rows = results_of(both, "m", resampling=Resampling(draws=20), min_count=1).query(
+        "unparsed == 'drop_pair'"
+    )
     rows = rows[rows["semantic_level"].isna() & rows["covariate_level"].isna()]
     accuracy = rows[rows["metric"] == "accuracy"].set_index("split")["value"]
     assert accuracy["id"] == 1.0
@@ -152,9 +157,9 @@ def test_the_whole_benchmark_pools_counts(judged):
 
 
 def test_levels_with_too_few_pairs_are_missing(judged):
-    few = results_of(judged, "m", draws=20, min_count=11)
+    few = results_of(judged, "m", resampling=Resampling(draws=20), min_count=11)
     assert few["semantic_level"].isna().all()
-    enough = results_of(judged, "m", draws=20, min_count=5)
+    enough = results_of(judged, "m", resampling=Resampling(draws=20), min_count=5)
     assert set(enough["semantic_level"].dropna()) == {1}
     assert {"ood_h"} == set(enough["split"])
 
@@ -204,7 +209,7 @@ def test_models_are_compared_on_bap_samples_that_all_answered(annotations):
                 error = "429" if number == 5 else None
                 found[count.question_id] = answer(count, "77", error)
             tables.append(judge(own, found).assign(model=model))
-    table = contrasts(pd.concat(tables), draws=200).set_index("metric")
+    table = contrasts(pd.concat(tables), resampling=Resampling(draws=200)).set_index("metric")
     assert table["n"].tolist() == [19] * 3
     assert table.loc["bap_existence", "difference"] == 0
     row = table.loc["bap_counting"]
@@ -223,7 +228,7 @@ def test_pairs_keep_what_results_are_divided_by(judged):
 def test_wandb_shows_whole_splits_the_first_way(judged):
     from ood_lab.run.tracking.experiment_loggers import answer_values
 
-    found = answer_values(results_of(judged, "m", draws=20, min_count=5))
+    found = answer_values(results_of(judged, "m", resampling=Resampling(draws=20), min_count=5))
     assert found["ood_h/accuracy"] == pytest.approx(13 / 16)
     assert set(found) >= {"ood_h/accuracy", "ood_h/yes_rate"}
     assert not any("nan" in key for key in found)

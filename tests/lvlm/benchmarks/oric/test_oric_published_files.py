@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import judge
 from ood_lab.lvlm.benchmarks.oric.page import KIND
 from ood_lab.lvlm.benchmarks.oric.published_files import (
@@ -122,7 +123,11 @@ def test_predictions_with_a_published_detector_s_counts_give_its_scores(
     (tmp_path / "p.json").write_text(json.dumps(rows))
     asked = [q for q in asked if q.meta["prompt"] == 1]
     judged = judge(asked, read_predictions(asked, [tmp_path / "p.json"]))
-    found = by_wording(KIND.table(wording_rows(judged, 10, draws=20), model="detector", seed=0))
+    found = by_wording(
+        KIND.table(
+            wording_rows(judged, 10, resampling=Resampling(draws=20)), model="detector", seed=0
+        )
+    )
     assert 100 * found.loc[("mean", "macro_f1"), "value"] == pytest.approx(macro_f1, abs=0.006)
     assert found.loc[("mean", "macro_f1"), "n"] == 983
 
@@ -198,7 +203,9 @@ def test_wordings_are_scored_apart_and_then_averaged(tmp_path):
         predictions(tmp_path, ["yes", "yes", "yes", "yes"], 2),
     ]
     judged = judge(asked, read_predictions(asked, paths))
-    found = by_wording(KIND.table(wording_rows(judged, 10, draws=20), model="m", seed=0))["value"]
+    found = by_wording(
+        KIND.table(wording_rows(judged, 10, resampling=Resampling(draws=20)), model="m", seed=0)
+    )["value"]
     assert found["1", "macro_f1"] == 1
     assert found["2", "macro_f1"] == pytest.approx(1 / 3)
     assert found["mean", "macro_f1"] == pytest.approx(2 / 3)
@@ -226,7 +233,9 @@ def test_models_are_compared_on_the_same_questions(tmp_path):
             {"good": ["yes", "no", "yes", "no"], "yes": ["yes"] * 4}.items()
         )
     }
-    found = contrasts(same_questions(tables), "model", draws=50).set_index("metric")
+    found = contrasts(same_questions(tables), "model", resampling=Resampling(draws=50)).set_index(
+        "metric"
+    )
     assert found.loc["accuracy", "difference"] == pytest.approx(0.5)
     assert found.loc["accuracy", ["a", "b"]].tolist() == ["good", "yes"]
     with pytest.raises(UserError, match="only answers to the same questions"):

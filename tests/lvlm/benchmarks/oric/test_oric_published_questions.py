@@ -14,6 +14,7 @@ from test_oric_published_files import published as where_published
 
 from ood_lab.clip.loading import load_clip
 from ood_lab.common.files import read_table
+from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.benchmarks.oric.published_files import problem_of, read_bench, write_bench
 from ood_lab.lvlm.questions.question_files import read_questions
 from ood_lab.lvlm.scoring.wording_scores import contrasts, scored
@@ -236,10 +237,13 @@ def test_sets_of_different_images_are_independent():
             rows.append((split, image, item, 1, truth, said, "parsed"))
     columns = ["split", "pair_id", "question_id", "prompt", "truth", "parsed", "status"]
     judged = pd.DataFrame(rows, columns=columns)
-    table = contrasts(judged, "split", first="oric", draws=4000).set_index("metric")
+    table = contrasts(judged, "split", first="oric", resampling=Resampling(draws=4000)).set_index(
+        "metric"
+    )
     both = table.loc["accuracy", "ci_high"] - table.loc["accuracy", "ci_low"]
     single = [
-        scored(part, draws=4000).estimates()["accuracy"] for _, part in judged.groupby("split")
+        scored(part, resampling=Resampling(draws=4000)).estimates()["accuracy"]
+        for _, part in judged.groupby("split")
     ]
     assert both == pytest.approx(np.hypot(*(e.high - e.low for e in single)), rel=0.06)
 

@@ -347,8 +347,7 @@ class Extraction:
         if self.trainer.global_rank != 0:
             return None
         record.n = len(images)
-        facts = {"record": record, "num_classes": self.backbone.num_classes}
-        return read_scored(files, facts, images.labels, kept)
+        return read_scored(files, record, self.backbone.num_classes, images.labels, kept)
 
     def _sums(self, split: str, moments: Collection[str]) -> FeatureBank | None:
         with self.stages("extract"):

@@ -99,9 +99,13 @@ class ScoreSink(PartSink):
 
 
 def read_scored(
-    files: PartFiles, bank_of: Mapping[str, Any], labels: Tensor, kept: Sequence[BankColumn]
+    files: PartFiles,
+    record: BankRecord,
+    num_classes: int,
+    labels: Tensor,
+    kept: Sequence[BankColumn],
 ) -> ScoredSet:
-    """What the parts hold; ``bank_of`` has ``num_classes`` and ``record``.
+    """What the parts hold.
 
     Raises:
         UserError: a part is missing or damaged, or its rows are not those of the set.
@@ -113,29 +117,25 @@ def read_scored(
         refused |= facts["refused"]
         for name, spent in facts["seconds"].items():
             seconds[name] = seconds.get(name, 0.0) + spent
-    table = pa.concat_tables(list(files.tables()), promote_options="default")
-    values = {name: table[name].to_numpy() for name in table.column_names}
-    index = torch.from_numpy(values["index"].copy())
+    table = pa.concat_tables(list(files.tables()), promote_options="default").to_pandas()
+    index = torch.tensor(table["index"].to_numpy())
     if not torch.equal(index, torch.arange(len(labels))):
         raise UserError(f"'{files.folder}' does not hold every image once: delete it")
     scores = {
-        name.removeprefix("score_"): torch.from_numpy(column.astype(np.float64))
-        for name, column in values.items()
-        if name.startswith("score_") and name.removeprefix("score_") not in refused
+        name: torch.tensor(table[f"score_{name}"].to_numpy(np.float64))
+        for name in seconds
+        if name not in refused
     }
     columns = {
-        column.key: torch.from_numpy(
-            np.stack([v for n, v in values.items() if n.startswith(f"column_{number}_")], axis=1)
-        )
+        column.key: torch.tensor(table.filter(regex=f"^column_{number}_").to_numpy())
         for number, column in enumerate(kept)
     }
-    predictions = torch.from_numpy(values["pred"].copy())
     return ScoredSet(
         index,
         labels,
-        predictions,
-        bank_of["num_classes"],
-        bank_of["record"],
+        torch.tensor(table["pred"].to_numpy()),
+        num_classes,
+        record,
         scores,
         refused,
         seconds,

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.common.random_streams import Resampling, stream
 from ood_lab.metrics.resampling.group_intervals import effective_size
-from ood_lab.metrics.resampling.intervals import bootstrap_interval, wilson_interval
+from ood_lab.metrics.resampling.intervals import wilson_interval
 from ood_lab.schema.arrays import Floats
-
-#: Entries of the weights that are worked on together.
-_BLOCK = 4_000_000
 
 
 def mean_average_precision(
@@ -50,32 +46,6 @@ def mean_average_precision(
     with np.errstate(invalid="ignore"):
         values: Floats = total / defined.sum(axis=0)
     return values
-
-
-def map_interval(
-    scores: ArrayLike, targets: ArrayLike, resampling: Resampling
-) -> tuple[float, float, float]:
-    """Mean average precision and its 95% interval, of which the images are resampled.
-
-    Args:
-        scores: see :func:`mean_average_precision`.
-        targets: see there.
-        resampling: of the bootstrap.
-    """
-    n, draws = len(np.asarray(scores)), resampling.draws
-
-    def drawn() -> Iterator[Floats]:
-        random, step = (
-            stream(resampling.seed, "mean average precision"),
-            max(1, _BLOCK // max(1, n)),
-        )
-        for first in range(0, draws, step):
-            counts = random.multinomial(n, np.full(n, 1 / n), size=min(step, draws - first))
-            yield mean_average_precision(scores, targets, counts)
-
-    value = float(mean_average_precision(scores, targets)[0])
-    low, high = bootstrap_interval(np.concatenate([*drawn(), []]), n)
-    return value, float(low), float(high)
 
 
 HIERARCHY_COLUMNS = ["subset", "metric", "name", "n", "correct", "value", "ci_low", "ci_high"]

@@ -93,9 +93,7 @@ def follow(
     return MissDistances(_some(_nearer_pairs(far, miss, photos)), beyond, explained)
 
 
-def missed(
-    degrees: pd.DataFrame, scores: pd.DataFrame, detector: str, test: str = "test"
-) -> pd.DataFrame:
+def missed(degrees: pd.DataFrame, scores: pd.DataFrame, detector: str) -> pd.DataFrame:
     """The OOD images with their degrees, ``missed`` by a detector or not, and the baseline's score.
 
     Missed is what scores at or below the 95% quantile of ID test, so that 95% of ID are kept.
@@ -104,11 +102,10 @@ def missed(
         degrees: ``dataset, index`` and degrees of every image.
         scores: ``dataset, index`` and a column per detector.
         detector: whose misses.
-        test: name of the ID test set.
     """
-    threshold = scores.loc[scores["dataset"] == test, detector].quantile(KEPT)
+    threshold = scores.loc[scores["dataset"] == "test", detector].quantile(KEPT)
     wanted = dict.fromkeys((detector, BASELINE, MADE_OF))
-    ood = degrees[degrees["dataset"] != test]
+    ood = degrees[degrees["dataset"] != "test"]
     columns = [column for column in wanted if column in scores and column not in ood]
     rows = ood.merge(scores[["dataset", "index", *columns]], on=["dataset", "index"])
     return rows.assign(missed=rows[detector] <= threshold)

@@ -164,17 +164,6 @@ class SortedScores:
             raise ValueError(f"positive: expected 'in' or 'out', got {positive!r}")
         return float(area.mean())
 
-    def roc_curve(self) -> tuple[Floats, Floats, Floats]:
-        """See :func:`roc_curve`."""
-        thresholds = np.unique(np.concatenate([self.id, self.ood]))[::-1]
-        fpr = 1 - np.searchsorted(self.id, thresholds, side="left") / self.id.size
-        tpr = 1 - np.searchsorted(self.ood, thresholds, side="left") / self.ood.size
-        return np.append(0.0, fpr), np.append(0.0, tpr), np.append(np.inf, thresholds)
-
-    def tie_share(self) -> float:
-        """Share of (ID, OOD) pairs with equal scores."""
-        return float((self.up_to - self.below).mean() / self.id.size)
-
 
 def _not_below(ascending: Floats, thresholds: Floats) -> tuple[Floats, Floats]:
     """The numbers of ``ascending`` values that are >= and that are > each threshold."""
@@ -248,9 +237,13 @@ def roc_curve(id_scores: ArrayLike, ood_scores: ArrayLike) -> tuple[Floats, Floa
         ``(fpr, tpr, thresholds)``, each ``[k + 1]`` for k distinct scores, thresholds falling from
         +inf; a sample is called OOD when its score is >= the threshold.
     """
-    return SortedScores.of(id_scores, ood_scores).roc_curve()
+    scores = SortedScores.of(id_scores, ood_scores)
+    thresholds = np.unique(np.concatenate([scores.id, scores.ood]))[::-1]
+    fpr, tpr = (1 - np.searchsorted(of, thresholds) / of.size for of in (scores.id, scores.ood))
+    return np.append(0.0, fpr), np.append(0.0, tpr), np.append(np.inf, thresholds)
 
 
 def tie_share(id_scores: ArrayLike, ood_scores: ArrayLike) -> float:
     """Share of (ID, OOD) pairs with equal scores; above a few percent, thresholds are coarse."""
-    return SortedScores.of(id_scores, ood_scores).tie_share()
+    scores = SortedScores.of(id_scores, ood_scores)
+    return float((scores.up_to - scores.below).mean() / scores.id.size)

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ood_lab.common.random_streams import Resampling
-from ood_lab.metrics.id_metrics import map_interval
+from ood_lab.common.random_streams import Resampling, stream
+from ood_lab.metrics.id_metrics import mean_average_precision
 from ood_lab.metrics.record import FPR95, ID_MAP, metric_of
 from ood_lab.metrics.resampling.group_intervals import (
     effective_size,
@@ -44,6 +44,9 @@ TRENDS: dict[str, Callable[..., Any]] = {
 
 #: Two points always lie on a line: their correlation is ±1 whatever they are.
 _LEVELS_OF_A_CORRELATION = 3
+
+#: Entries of the weights of images that are worked on together.
+_BLOCK = 4_000_000
 
 Row = dict[str, Any]
 
@@ -129,12 +132,25 @@ def map_of(
 ) -> pd.DataFrame:
     """The results table of a multi-label head: only ``id_map``, with its bootstrap interval.
 
-    See :func:`~ood_lab.metrics.id_metrics.map_interval`; the seed is written to the row.
+    Its bootstrap resamples images.
+
+    Args:
+        scores: see :func:`~ood_lab.metrics.id_metrics.mean_average_precision`.
+        targets: see there.
+        model: written to the row.
+        resampling: of the bootstrap; its seed is written to the row.
     """
-    value, low, high = map_interval(scores, targets, resampling)
+    n, draws = len(np.asarray(scores)), resampling.draws
+    random, step = stream(resampling.seed, "mean average precision"), max(1, _BLOCK // max(1, n))
+    values = []
+    for first in range(0, draws, step):
+        counts = random.multinomial(n, np.full(n, 1 / n), size=min(step, draws - first))
+        values.append(mean_average_precision(scores, targets, counts))
+    low, high = bootstrap_interval(np.concatenate([*values, []]), n)
+    value = mean_average_precision(scores, targets)[0]
     row = {"detector": None, "dataset": None, "n_ood": 0, "metric": ID_MAP.name, "value": value}
     rows = [row | {"ci_low": low, "ci_high": high}]
-    return _results_table(rows, model, resampling.seed, len(np.asarray(scores)), {})
+    return _results_table(rows, model, resampling.seed, n, {})
 
 
 def _results_table(

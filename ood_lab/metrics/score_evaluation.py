@@ -162,10 +162,7 @@ class Evaluation:
 
         Otherwise each begins processes of its own when it is first asked for.
         """
-        if failures:
-            self._draw("levels", "sets", "failures")
-        else:
-            self._draw("levels", "sets")
+        self._draw("levels", "sets", *(["failures"] if failures else []))
 
     def _drawn(self, kind: str) -> list[Any]:
         if kind not in self._found:

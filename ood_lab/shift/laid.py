@@ -149,7 +149,7 @@ def save_decomposition(path: StrPath, decomposition: Decomposition) -> None:
     FILE.write(Path(path), {"W": decomposition.W.float().cpu()}, description)
 
 
-def load_decomposition(path: StrPath, clip: Mapping[str, str] | None = None) -> Decomposition:
+def load_decomposition(path: StrPath, clip: Mapping[str, str]) -> Decomposition:
     """Reads a file of :func:`save_decomposition`.
 
     Args:
@@ -164,27 +164,23 @@ def load_decomposition(path: StrPath, clip: Mapping[str, str] | None = None) -> 
     with FILE.whole(place):
         edges = description["edges"]
         decomposition = Decomposition(
-            str(description["name"]),
+            description["name"],
             tensors["W"],
-            int(description["semantic_width"]),
-            dict(description["clip"]),
-            int(description["k"]),
+            description["semantic_width"],
+            description["clip"],
+            description["k"],
             None if edges is None else Edges(**edges),
-            dict(description["details"]),
+            description["details"],
         )
-    if clip is not None:
-        _check_clip(place, decomposition.clip, clip)
-    return decomposition
-
-
-def _check_clip(place: Path, made_for: Mapping[str, str], used: Mapping[str, str]) -> None:
+    made_for = decomposition.clip
     # The same weights may have been loaded by another name: from a file, or by their tag.
-    if made_for["weights_sha256"] != used["weights_sha256"]:
+    if made_for["weights_sha256"] != clip["weights_sha256"]:
         raise UserError(
             f"decomposition '{place}' was made for the CLIP '{made_for['name']}' (weights "
-            f"{made_for['weights_sha256'][:12]}), this run uses '{used['name']}' (weights "
-            f"{used['weights_sha256'][:12]}): train it again with model=laid and this clip"
+            f"{made_for['weights_sha256'][:12]}), this run uses '{clip['name']}' (weights "
+            f"{clip['weights_sha256'][:12]}): train it again with model=laid and this clip"
         )
+    return decomposition
 
 
 #: Labels whose texts are summed at a time.

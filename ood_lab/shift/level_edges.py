@@ -66,35 +66,29 @@ class Edges:
 def pool_edges(
     semantic: ArrayLike,
     covariate: ArrayLike,
-    *,
     levels: int = LEVELS,
-    semantic_quantiles: tuple[float, float] = SEMANTIC_QUANTILES,
-    covariate_quantiles: tuple[float, float] = COVARIATE_QUANTILES,
 ) -> Edges:
     r"""Edges from the degrees of the whole test pool.
 
     The outer two inner edges are quantiles and the others lie evenly between them:
     :math:`e_i = Q(q_{lo}) + \frac{i - 1}{n - 2} (Q(q_{hi}) - Q(q_{lo}))`, i = 1..n-1. IS-OOD does
-    not publish its edges; the default quantiles are those of the marginal counts in its Figure 9,
+    not publish its edges; the quantiles are those of the marginal counts in its Figure 9,
     whose inner levels fit an equal width.
 
     Args:
         semantic: D_sem of the pool, ``[N]``.
         covariate: D_cov of the pool, ``[N]``.
         levels: n, at least 3.
-        semantic_quantiles: ``q_lo, q_hi`` of D_sem.
-        covariate_quantiles: likewise of D_cov.
 
     Raises:
-        UserError: fewer than 3 levels, quantiles not rising in [0, 1], or degrees that do not
-            spread (the two quantiles are equal).
+        UserError: fewer than 3 levels, or degrees that do not spread (the two quantiles are equal).
         ValueError: no degree, or NaN.
     """
     if levels < 3:
         raise UserError(f"levels={levels}: edges from quantiles need at least 3 levels")
     return Edges(
-        _axis_edges(semantic, semantic_quantiles, levels, "semantic"),
-        _axis_edges(covariate, covariate_quantiles, levels, "covariate"),
+        _axis_edges(semantic, SEMANTIC_QUANTILES, levels, "semantic"),
+        _axis_edges(covariate, COVARIATE_QUANTILES, levels, "covariate"),
     )
 
 
@@ -136,8 +130,6 @@ def _axis_edges(
     degrees: ArrayLike, quantiles: tuple[float, float], levels: int, axis: str
 ) -> tuple[float, ...]:
     low, high = quantiles
-    if not 0 <= low < high <= 1:
-        raise UserError(f"{axis}_quantiles={low},{high}: give two rising numbers in [0, 1]")
     first, last = np.quantile(checked_degrees(degrees, axis), [low, high])
     if not last > first:
         raise UserError(

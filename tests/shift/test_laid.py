@@ -244,18 +244,18 @@ def test_file_round_trip_and_refusal_of_another_clip(tmp_path):
 
 def test_other_files_are_refused(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
-        load_decomposition(tmp_path / "none")
+        load_decomposition(tmp_path / "none", CLIP)
     save_file({"W": torch.eye(2)}, tmp_path / "plain")
     with pytest.raises(UserError, match="is not a decomposition"):
-        load_decomposition(tmp_path / "plain")
+        load_decomposition(tmp_path / "plain", CLIP)
     key = {"ood_lab_decomposition": json.dumps({"format": 99})}
     save_file({"W": torch.eye(2)}, tmp_path / "newer", metadata=key)
     with pytest.raises(UserError, match="format 99"):
-        load_decomposition(tmp_path / "newer")
+        load_decomposition(tmp_path / "newer", CLIP)
     key = {"ood_lab_decomposition": json.dumps({"format": 1})}
     save_file({"W": torch.eye(2)}, tmp_path / "damaged", metadata=key)
     with pytest.raises(UserError, match="damaged"):
-        load_decomposition(tmp_path / "damaged")
+        load_decomposition(tmp_path / "damaged", CLIP)
 
 
 def test_undecomposed_halves_are_the_whole_feature():

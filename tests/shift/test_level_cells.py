@@ -71,8 +71,6 @@ def test_degenerate_pools_and_edges_are_refused():
         pool_edges(np.where(np.arange(100) == 3, np.nan, semantic), covariate)
     with pytest.raises(ValueError, match="NaN"):
         assign_levels([np.nan], (0.1,))
-    with pytest.raises(UserError, match="semantic_quantiles"):
-        pool_edges(semantic, covariate, semantic_quantiles=(0.9, 0.1))
     with pytest.raises(UserError, match="levels=2"):
         pool_edges(semantic, covariate, levels=2)
     for wrong in ((), (0.2, 0.2), (0.3, 0.1), (float("nan"),)):

@@ -82,17 +82,16 @@ def load_detector(path: StrPath) -> CalibratedDetector:
         }
         detector.network = description["network"]
         detector.used, detector.chosen = description["used"], description["chosen"]
-        alpha, threshold = description["alpha"], description["given_threshold"]
         ends = description["pixel_range"]
         return CalibratedDetector(
             detector,
             tensors["id_scores"],
-            None if alpha is None else float(alpha),
-            [str(name) for name in description["classes"]],
-            str(description["weights_sha256"]),
-            str(description["transform"]),
-            None if threshold is None else float(threshold),
-            None if ends is None else (float(ends[0]), float(ends[1])),
+            description["alpha"],
+            description["classes"],
+            description["weights_sha256"],
+            description["transform"],
+            description["given_threshold"],
+            None if ends is None else tuple(ends),
             description["calibration"],
             tensors.get("id_groups"),
         )
@@ -107,7 +106,7 @@ def _build(description: dict[str, Any], place: Path) -> Detector:
             "class first (choose its YAML with detector=[...])"
         )
     detector = classes[wanted](**description["settings"])
-    detector.name = str(description["name"])
+    detector.name = description["name"]
     return detector
 
 

@@ -196,9 +196,9 @@ def fit_detectors(
     classes: list[str],
     seed: int,
     limit: int,
-    threshold_of: Callable[[str, Detector], float] | None = None,
+    threshold_of: Callable[[str, Detector], float] | None,
     *,
-    pooled: bool = False,
+    pooled: bool,
 ) -> tuple[dict[str, CalibratedDetector], dict[str, tuple[FeatureBank, Tensor]]]:
     """Fits every detector and takes its p-values from scores of ID images by fits without them.
 

@@ -80,7 +80,7 @@ class PartFiles:
         with replaced(self.path(part)) as file:
             pq.write_table(table, file, write_page_checksum=True)
 
-    def tables(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    def tables(self) -> Iterator[pa.Table]:
         """The parts in order, one at a time, with some columns or all.
 
         Raises:
@@ -90,7 +90,7 @@ class PartFiles:
             try:
                 # As a data set it would have a column of the folder seed=0, too.
                 file = pq.ParquetFile(self.path(part), page_checksum_verification=True)
-                yield file.read(columns=columns)
+                yield file.read()
             except (OSError, ValueError) as error:
                 raise UserError(
                     f"'{self.path(part)}' is missing or damaged: delete it, and the same command "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -40,16 +40,11 @@ def significance_of(evaluation: Evaluation) -> pd.DataFrame:
         ``dataset, metric, detector_a, detector_b, value_a, value_b, difference, test, p_value,
         p_holm``; ``dataset`` is None for ``dad``.
     """
-    columns = ["dataset", "metric", "detector_a", "detector_b", "value_a", "value_b", "difference"]
-    rows = [
-        row
-        for ood, metric, values, p_values in _tests(evaluation)
-        for row in _pair_rows(evaluation.detectors, ood, metric, values, p_values)
-    ]
-    return pd.DataFrame(rows, columns=[*columns, "test", "p_value", "p_holm"])
+    tests = [_pairs(evaluation.detectors, *of_metric) for of_metric in _tests(evaluation)]
+    return pd.concat(tests, ignore_index=True)
 
 
-def best_detectors(evaluation: Evaluation, alpha: float = 0.05) -> pd.DataFrame:
+def best_detectors(evaluation: Evaluation) -> pd.DataFrame:
     """The detectors that are best, or not significantly worse than the best, on each set.
 
     Of an AUROC and of a mean over datasets it is the set of the best, see
@@ -69,9 +64,9 @@ def best_detectors(evaluation: Evaluation, alpha: float = 0.05) -> pd.DataFrame:
             continue
         higher = record.better == "higher"
         best = (
-            joint[ood, metric].best(alpha)
+            joint[ood, metric].best()
             if (ood, metric) in joint
-            else best_group(values, p_values, higher_is_better=higher, alpha=alpha)
+            else best_group(values, p_values, higher_is_better=higher)
         )
         above = detected.get(ood or metric, True)
         rows += [
@@ -142,26 +137,25 @@ def _tested(evaluation: Evaluation) -> list[str]:
     return [*names[:1], FPR95.name, *names[1:]]
 
 
-def _pair_rows(
+def _pairs(
     detectors: list[str], ood: str | None, metric: str, values: Floats, p_values: Floats
-) -> list[dict[str, Any]]:
+) -> pd.DataFrame:
     first, second = np.triu_indices(len(detectors), k=1)
-    raw = p_values[first, second]
-    return [
+    names, raw = np.array(detectors, object), p_values[first, second]
+    return pd.DataFrame(
         {
             "dataset": ood,
             "metric": metric,
-            "detector_a": detectors[a],
-            "detector_b": detectors[b],
-            "value_a": values[a],
-            "value_b": values[b],
-            "difference": values[a] - values[b],
+            "detector_a": names[first],
+            "detector_b": names[second],
+            "value_a": values[first],
+            "value_b": values[second],
+            "difference": values[first] - values[second],
             "test": "delong" if metric == "auroc" else "bootstrap",
-            "p_value": p,
-            "p_holm": adjusted,
+            "p_value": raw,
+            "p_holm": holm(raw),
         }
-        for a, b, p, adjusted in zip(first, second, raw, holm(raw), strict=True)
-    ]
+    )
 
 
 def at_chance(accuracy: float, n: int, chance: float) -> bool:

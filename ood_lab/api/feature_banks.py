@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -89,10 +88,23 @@ def features_from_arrays(
         UserError: neither features nor logits, shapes that do not fit, values that are not finite,
             or logits that are not those of the head.
     """
-    record = BankRecord(network=str(network or ""))
     if head is None:
-        bank = _without_head(features, labels, logits, label_classes)
-        return replace(bank, record=record, groups=groups_of(groups, len(bank)))
+        x, z = _without_head(features, logits)
+        weight, bias = weight_and_bias(None)
+    else:
+        x, z, weight, bias = _with_head(features, logits, head)
+    n = len(x)
+    y, columns = _labels(labels, n, label_classes or z.shape[1] or None)
+    record, together = BankRecord(network=str(network or "")), groups_of(groups, n)
+    return FeatureBank(
+        x, z, y, torch.arange(n), weight, bias, columns, record, label_classes, together
+    )
+
+
+def _with_head(
+    features: ArrayLike | None, logits: ArrayLike | None, head: Head
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Features, logits, and weight and bias of the head."""
     if features is None:
         raise UserError("a head is given without features: give features [N, D] too")
     x = matrix_of(features, "features")
@@ -103,21 +115,18 @@ def features_from_arrays(
             "the last linear layer, [N, D], and a head [C, D]"
         )
     z = x @ weight.T + bias
-    if logits is not None:
-        z_given = matrix_of(logits, "logits")
-        if z_given.shape != z.shape:
-            raise UserError(f"logits {list(z_given.shape)} should be {list(z.shape)}")
-        error = float((z_given - z).abs().max())
-        if error > 1e-3 * max(1.0, float(z.abs().max())):
-            raise UserError(
-                f"the logits are not those of the head: off by {error:.2g}; are these the "
-                "features that the last layer got, and its own weights?"
-            )
-        z = z_given
-    y, columns = _labels(labels, len(x), label_classes or len(weight))
-    bank = FeatureBank(x, z, y, torch.arange(len(x)), weight, bias, columns, record)
-    together = groups_of(groups, len(x))
-    return replace(bank, label_classes=label_classes, groups=together)
+    if logits is None:
+        return x, z, weight, bias
+    z_given = matrix_of(logits, "logits")
+    if z_given.shape != z.shape:
+        raise UserError(f"logits {list(z_given.shape)} should be {list(z.shape)}")
+    error = float((z_given - z).abs().max())
+    if error > 1e-3 * max(1.0, float(z.abs().max())):
+        raise UserError(
+            f"the logits are not those of the head: off by {error:.2g}; are these the "
+            "features that the last layer got, and its own weights?"
+        )
+    return x, z_given, weight, bias
 
 
 def _labels(labels: ArrayLike | None, n: int, classes: int | None) -> tuple[Tensor, Tensors]:
@@ -136,12 +145,8 @@ def _labels(labels: ArrayLike | None, n: int, classes: int | None) -> tuple[Tens
     return torch.full((n,), SEVERAL), {TARGETS: torch.from_numpy(values.astype(bool))}
 
 
-def _without_head(
-    features: ArrayLike | None,
-    labels: ArrayLike | None,
-    logits: ArrayLike | None,
-    label_classes: int | None,
-) -> FeatureBank:
+def _without_head(features: ArrayLike | None, logits: ArrayLike | None) -> tuple[Tensor, Tensor]:
+    """Features and logits; those that are missing have no column."""
     arrays = [
         matrix_of(values, name)
         for name, values in (("features", features), ("logits", logits))
@@ -151,18 +156,14 @@ def _without_head(
         raise UserError("give features [N, D], logits [N, C], or both")
     if len({len(values) for values in arrays}) > 1:
         raise UserError(f"there are {len(arrays[0]):,} features and {len(arrays[1]):,} logits")
-    n = len(arrays[0])
-    x = torch.empty(n, 0) if features is None else arrays[0]
-    z = torch.empty(n, 0)
-    if logits is not None:
-        kind = probabilities(arrays[-1])
-        if kind == "softmax":
-            log.warning("logits are probabilities: their logarithms serve as logits")
-        z = as_logits(arrays[-1], kind)
-    y, columns = _labels(labels, n, label_classes or z.shape[1] or None)
-    weight, bias = weight_and_bias(None)
-    bank = FeatureBank(x, z, y, torch.arange(n), weight, bias, columns)
-    return replace(bank, label_classes=label_classes)
+    nothing = torch.empty(len(arrays[0]), 0)
+    x = nothing if features is None else arrays[0]
+    if logits is None:
+        return x, nothing
+    kind = probabilities(arrays[-1])
+    if kind == "softmax":
+        log.warning("logits are probabilities: their logarithms serve as logits")
+    return x, as_logits(arrays[-1], kind)
 
 
 def banks_of(
@@ -275,11 +276,8 @@ def extract_features(
         if not usable:
             raise UserError(f"no chosen detector works on this network: {reasons}")
         log.warning("left out: %s", reasons)
-    columns = {
-        d.extraction_hook.key: d.extraction_hook
-        for d in usable.values()
-        if d.extraction_hook is not None
-    }
+    hooks = [detector.extraction_hook for detector in usable.values()]
+    columns = {hook.key: hook for hook in hooks if hook is not None}
     if StatisticsColumn.reads(backbone, example):
         columns[StatisticsColumn.key] = StatisticsColumn()
     if first["image"].ndim == 5:
@@ -303,9 +301,22 @@ def extract_features(
     once.close()
     network = NetworkIdentity.of(backbone)
     read = network.weights_sha256, network.parts_sha256
-    bank = _bank_of_parts(parts, backbone, hashlib.sha256(json.dumps(read).encode()).hexdigest())
+    weight, bias = weight_and_bias(backbone.head)
+    whole = {k: torch.cat([part[k] for part in parts]) for k in ("features", "logits", "labels")}
+    n = len(whole["features"])
     of_images = None if all(group is None for group in groups) else groups
-    return replace(bank, groups=groups_of(of_images, len(bank)))
+    return FeatureBank(
+        whole["features"],
+        whole["logits"],
+        whole["labels"],
+        torch.arange(n),
+        weight,
+        bias,
+        {key: torch.cat([part["columns"][key] for part in parts]) for key in parts[0]["columns"]},
+        BankRecord(network=hashlib.sha256(json.dumps(read).encode()).hexdigest()),
+        backbone.label_classes,
+        groups_of(of_images, n),
+    )
 
 
 def _copied(rows: dict[str, Any]) -> dict[str, Any]:
@@ -313,32 +324,6 @@ def _copied(rows: dict[str, Any]) -> dict[str, Any]:
         key: _copied(values) if isinstance(values, dict) else values.to("cpu", copy=True)
         for key, values in rows.items()
     }
-
-
-def _bank_of_parts(
-    parts: Sequence[dict[str, Any]], backbone: Backbone, network: str
-) -> FeatureBank:
-    def whole(*path: str) -> Tensor:
-        tensors = []
-        for part in parts:
-            node: Any = part
-            for key in path:
-                node = node[key]
-            tensors.append(node)
-        return torch.cat(tensors)
-
-    weight, bias = weight_and_bias(backbone.head)
-    return FeatureBank(
-        whole("features"),
-        whole("logits"),
-        whole("labels"),
-        torch.arange(sum(len(part["features"]) for part in parts)),
-        weight,
-        bias,
-        {key: whole("columns", key) for key in parts[0]["columns"]},
-        BankRecord(network=network),
-        label_classes=backbone.label_classes,
-    )
 
 
 def as_backbone(
@@ -361,38 +346,25 @@ def as_backbone(
     if isinstance(module, Backbone):
         backbone = module
     else:
-        chosen = {"head": head, "features": features, "output": output}
-        backbone = _wrapped(module, some, std, mean, chosen)
+        name = type(module).__name__
+        last = some.shape[-1] in (1, 3) and some.shape[1] not in (1, 3)
+        advice = (
+            "channels come first, as images.permute(0, 3, 1, 2) has them"
+            if last
+            else "give them as the network was trained with"
+        )
+        # timm's word for no classifier
+        if head is None and getattr(module, "num_classes", None) == 0:
+            head = NO_HEAD
+        reading = reading_of(module, some, name, head, features, output, advice=advice)
+        backbone = WrappedBackbone(module, reading)
+        means, deviations = of_unit_range(_each_channel(mean), _each_channel(std))
+        size = tuple(some.shape[1:])
+        backbone.data_config = {"input_size": size, "mean": means, "std": deviations}
+        check_contract(backbone)
+        if remark := reading.told:
+            log.warning("%s: %s", name, remark)
     check_determinism(backbone, some, allow_random, "allow_random=True")
-    return backbone
-
-
-def _wrapped(
-    module: nn.Module,
-    image: Tensor,
-    std: float | Sequence[float],
-    mean: float | Sequence[float],
-    chosen: Mapping[str, str | None],
-) -> Backbone:
-    """The module as a backbone."""
-    name = type(module).__name__
-    last = image.shape[-1] in (1, 3) and image.shape[1] not in (1, 3)
-    advice = (
-        "channels come first, as images.permute(0, 3, 1, 2) has them"
-        if last
-        else "give them as the network was trained with"
-    )
-    head, features, output = (chosen[key] for key in ("head", "features", "output"))
-    if head is None and getattr(module, "num_classes", None) == 0:  # timm's word for no classifier
-        head = NO_HEAD
-    reading = reading_of(module, image, name, head, features, output, advice=advice)
-    backbone = WrappedBackbone(module, reading)
-    means, deviations = of_unit_range(_each_channel(mean), _each_channel(std))
-    size = tuple(image.shape[1:])
-    backbone.data_config = {"input_size": size, "mean": means, "std": deviations}
-    check_contract(backbone)
-    if remark := reading.told:
-        log.warning("%s: %s", name, remark)
     return backbone
 
 

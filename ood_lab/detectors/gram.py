@@ -113,6 +113,7 @@ class Gram(NetworkDetector):
     """
 
     name = "gram"
+    layer_setting = "layers"
     reads = ("logits", "maps")
     default = True
     formula = "deviation of feature correlations from the range of the predicted class"
@@ -193,11 +194,10 @@ class Gram(NetworkDetector):
         return (self._deviations(bank) / self.fitted["expected"]).sum(dim=1)
 
     def describe(self) -> dict[str, Any]:
-        """With the layers of the network, and how many classes had no fit image."""
+        """With how many classes had no fit image."""
         seen = self.fitted.get("seen")
         unseen = None if seen is None else int((~seen).sum())
-        layers = self._gram.names or self.layers
-        return super().describe() | {"layers": layers, "classes_without_fit_images": unseen}
+        return super().describe() | {"classes_without_fit_images": unseen}
 
 
 def _chunks(rows: Tensor, width: int) -> Iterator[Tensor]:

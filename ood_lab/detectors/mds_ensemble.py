@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -74,6 +74,7 @@ class MDSEnsemble(NetworkDetector):
     """
 
     name = "mds_ensemble"
+    layer_setting = "layers"
     reads = READS
     formula = "mean over layers of `mds` on the spatial mean of their maps"
     source = "1807.03888"
@@ -128,10 +129,6 @@ class MDSEnsemble(NetworkDetector):
         pooled, widths = split_layers(self.values(bank))
         for features in pooled.split(widths.tolist(), dim=1):
             yield replace(bank, features=features, columns={})
-
-    def describe(self) -> dict[str, Any]:
-        """With the layers of the network."""
-        return super().describe() | {"layers": self._pooled.names or self.layers}
 
 
 class LayerMoments:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -173,6 +173,7 @@ class PatchKNN(NetworkDetector):
     """
 
     name = "patch_knn"
+    layer_setting = "layers"
     reads = ("maps",)
     multilabel = True
     neighbours = True
@@ -193,7 +194,7 @@ class PatchKNN(NetworkDetector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._places = self._column = PlacesColumn(self.layers, self.dims, self.seed)
+        self._column = PlacesColumn(self.layers, self.dims, self.seed)
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``bank [K, D]``, ``half_square [K]`` and ``group [K]``, of the fit images."""
@@ -323,7 +324,3 @@ class PatchKNN(NetworkDetector):
         squares = query.square().sum(dim=1)[:, None] - 2 * products.gather(1, rows)
         share = (score - squares.clamp(min=0).sqrt().logsumexp(dim=1)).exp()
         return (score * (1 - share)).double().cpu()
-
-    def describe(self) -> dict[str, Any]:
-        """With the layers of the network."""
-        return super().describe() | {"layers": self._places.names or self.layers}

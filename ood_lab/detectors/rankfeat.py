@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -185,6 +184,7 @@ class RankFeat(NetworkDetector):
     """
 
     name = "rankfeat"
+    layer_setting = "stages"
     reads = ("features", "head", "maps")
     default = True
     formula = "energy without the strongest rank-one part of the last maps"
@@ -198,7 +198,7 @@ class RankFeat(NetworkDetector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._rankfeat = self._column = RankFeatColumn(self.stages, self.fusion, self.squarings)
+        self._column = RankFeatColumn(self.stages, self.fusion, self.squarings)
 
     @property
     def cost(self) -> Cost:
@@ -209,7 +209,3 @@ class RankFeat(NetworkDetector):
         """−T·LSE of the mean logits over T."""
         logits = self.values(bank).double().mean(dim=1)
         return -self.temperature * (logits / self.temperature).logsumexp(dim=1)
-
-    def describe(self) -> dict[str, Any]:
-        """With the stages of the network."""
-        return super().describe() | {"stages": self._rankfeat.names or self.stages}

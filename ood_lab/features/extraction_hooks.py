@@ -26,6 +26,7 @@ class BankColumn(ABC):
         traceable: ``compute`` reads only ``maps``, and can be part of an ONNX graph.
         of_tiles: of an image that passes as tiles, the values of each tile are kept; else their
             mean, or of whole numbers their most frequent value.
+        names: of the sub-modules that it reads, of a column that chooses them by the backbone.
     """
 
     key: str
@@ -33,6 +34,7 @@ class BankColumn(ABC):
     needed_for_fit: bool = False
     traceable: bool = False
     of_tiles: bool = True
+    names: Sequence[str] = ()
 
     def layers(self, backbone: Backbone) -> list[str]:
         """Names of the sub-modules whose outputs ``compute`` reads; by default none.

@@ -9,7 +9,6 @@ import pandas as pd
 import scipy  # loads scipy.stats when it is used
 
 from ood_lab.common.random_streams import Resampling
-from ood_lab.metrics.record import AUROC, FPR95_ID_POSITIVE
 from ood_lab.metrics.resampling.significance import delong, delong_p_values, holm
 from ood_lab.metrics.score_evaluation import FEWEST_OF_A_VERDICT, Evaluation
 from ood_lab.schema.arrays import Floats, Ints
@@ -61,15 +60,7 @@ def causes_of(
     columns = ["dataset", "statistic", "value", "ci_low", "ci_high", "n", "median", "median_id"]
     if not usable or set(images["dataset"]) <= {"test"}:
         return pd.DataFrame(columns=[*columns, "p_holm"])
-    metrics = (AUROC, FPR95_ID_POSITIVE)
-    evaluation = Evaluation(
-        images,
-        usable,
-        seed=resampling.seed,
-        fpr95_positive="id",
-        n_bootstrap=resampling.draws,
-        metrics=metrics,
-    )
+    evaluation = Evaluation.of_numbers(images, usable, resampling)
     low, high = evaluation.sets.ends["auroc"]
     rows = []
     for place, name in enumerate(evaluation.ood_names):
@@ -176,14 +167,8 @@ def matched_aurocs(
         row = {"dataset": name, "statistic": statistic, "detector": detector, "n": 2 * len(i)}
         numbers = dict.fromkeys(("value", "ci_low", "ci_high"), np.nan)
         if len(i) >= FEWEST_OF_A_VERDICT:
-            alike = Evaluation(
-                pd.concat([inside.iloc[i], outside.iloc[j]], ignore_index=True),
-                [detector],
-                seed=resampling.seed,
-                fpr95_positive="id",
-                n_bootstrap=resampling.draws,
-                metrics=(AUROC, FPR95_ID_POSITIVE),
-            ).sets
+            pairs = pd.concat([inside.iloc[i], outside.iloc[j]], ignore_index=True)
+            alike = Evaluation.of_numbers(pairs, [detector], resampling).sets
             low, high = (float(end[0, 0]) for end in alike.ends["auroc"])
             numbers = {"value": float(alike.values["auroc"][0, 0]), "ci_low": low, "ci_high": high}
         rows.append({**row, **numbers})

@@ -149,7 +149,7 @@ def map_of(
     low, high = bootstrap_interval(np.concatenate([*values, []]), n)
     value = mean_average_precision(scores, targets)[0]
     row = {"detector": None, "dataset": None, "n_ood": 0, "metric": ID_MAP.name, "value": value}
-    rows = [row | {"ci_low": low, "ci_high": high}]
+    rows = [row | {"ci_low": float(low), "ci_high": float(high)}]
     return _results_table(rows, model, resampling.seed, n, {})
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ood_lab.common.arguments import Count
 from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.ood import AuprMethod, PositiveClass, SortedScores
-from ood_lab.metrics.record import OF_SETS, Metric, load_metrics
+from ood_lab.metrics.record import AUROC, FPR95_ID_POSITIVE, OF_SETS, Metric, load_metrics
 from ood_lab.metrics.resampling.group_intervals import (
     Ends,
     PhotographGroups,
@@ -112,6 +112,20 @@ class Evaluation:
         self.ood_names = ordered + [n for n in names if n not in ordered]
         self._level_sets = self.ood_names if level_sets is None else list(level_sets)
         self._found: dict[str, list[Any]] = {}
+
+    @classmethod
+    def of_numbers(
+        cls, table: pd.DataFrame, columns: Sequence[str], resampling: Resampling
+    ) -> Evaluation:
+        """Of columns that are no scores of detectors: only AUROC, and FPR95 with ID positive."""
+        return cls(
+            table,
+            columns,
+            seed=resampling.seed,
+            fpr95_positive="id",
+            n_bootstrap=resampling.draws,
+            metrics=(AUROC, FPR95_ID_POSITIVE),
+        )
 
     @cached_property
     def n_id(self) -> int:

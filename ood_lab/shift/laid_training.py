@@ -40,16 +40,11 @@ def triplet_distances(
         covariate_shift: label a in template q.
     """
     half = W.shape[1] // 2
-    st, ss, cs = (features @ W for features in (start, semantic_shift, covariate_shift))
+    texts = (start, semantic_shift, covariate_shift)
+    st, ss, cs = ((features @ W).tensor_split([half], dim=-1) for features in texts)
     return (
-        (
-            cosine_distance(st[..., :half], cs[..., :half]),
-            cosine_distance(st[..., :half], ss[..., :half]),
-        ),
-        (
-            cosine_distance(st[..., half:], ss[..., half:]),
-            cosine_distance(st[..., half:], cs[..., half:]),
-        ),
+        (cosine_distance(st[0], cs[0]), cosine_distance(st[0], ss[0])),
+        (cosine_distance(st[1], ss[1]), cosine_distance(st[1], cs[1])),
     )
 
 
@@ -184,7 +179,6 @@ class LaidTraining(LightningModule):
         self.save_hyperparameters(ignore=["grid"], logger=False)
         self.grid = grid
         self.clip = dict(clip)
-        width = grid.shape[2]
         # nn.Linear computes f A^T, so its weight is W^T.
         self.projection = nn.Linear(width, width, bias=False)
         generator = torch.Generator().manual_seed(seed)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from rich.console import Console
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
@@ -26,9 +25,9 @@ from ood_lab.lvlm.scoring.answer_differences import same_questions
 from ood_lab.lvlm.scoring.wording_scores import contrasts, wording_rows
 from ood_lab.lvlm.training.grpo import Reward, VlmGrpo, accuracy_reward, format_reward
 from ood_lab.report.rendering.summary import show_blocks
-from ood_lab.run.building import checkpoints
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import write_results
+from ood_lab.tasks.tune_vlm import save_best
 
 _REWARDS: Mapping[str, Reward] = {"format": format_reward, "accuracy": accuracy_reward}
 BEFORE, AFTER = "before", "after"
@@ -73,13 +72,8 @@ class TuneGrpo(Task):
         trainer.fit(module, datamodule=data, ckpt_path=ws.last_checkpoint)
         if not ws.is_main:
             return None
-        checkpoints.load_best(module, ws.folder)
-        place = Path(self.export) if self.export else ws.folder / "model"
-        module.cpu().save(place)
-        metrics = {k: float(v) for k, v in trainer.callback_metrics.items()}
-        ws.record.model_folder = str(place)
-        ws.record.validation = metrics
-        Console().print(f"ask it with lvlm=transformers lvlm.path={place}", soft_wrap=True)
+        place = save_best(module, ws, self.export)
+        ws.record.validation = {k: float(v) for k, v in trainer.callback_metrics.items()}
         return self._measured(ws, {BEFORE: base.path, AFTER: place})
 
     @staticmethod

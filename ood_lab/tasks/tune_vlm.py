@@ -38,13 +38,9 @@ class TuneVlm(Task):
         trainer.fit(module, datamodule=data, ckpt_path=ws.last_checkpoint)
         if not ws.is_main:
             return
-        checkpoints.load_best(module, ws.folder)
-        place = Path(self.export) if self.export else ws.folder / "model"
-        module.cpu().save(place)
+        save_best(module, ws, self.export)
         metrics = trainer.callback_metrics
-        ws.record.model_folder = str(place)
         ws.record.validation = {k: float(v) for k, v in metrics.items() if k.startswith("val/")}
-        Console().print(f"ask it with lvlm=transformers lvlm.path={place}", soft_wrap=True)
 
     def _parts(self, ws: Workspace) -> tuple[VlmTuning, Chats]:
         folder = ModelFolder(str(ws.model["path"]), "model.path")
@@ -60,3 +56,13 @@ class TuneVlm(Task):
         data: Chats = ws.build("model.chats")
         data.collate = module.collate
         return module, data
+
+
+def save_best(module: VlmTuning, ws: Workspace, export: str | None) -> Path:
+    """Writes the model of the best epoch as a folder, which it returns, and says how to ask it."""
+    checkpoints.load_best(module, ws.folder)
+    place = Path(export) if export else ws.folder / "model"
+    module.cpu().save(place)
+    ws.record.model_folder = str(place)
+    Console().print(f"ask it with lvlm=transformers lvlm.path={place}", soft_wrap=True)
+    return place

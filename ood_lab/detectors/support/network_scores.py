@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +25,8 @@ class NetworkDetector(Detector):
 
     reads: tuple[Part, ...] = ("features", "logits", "level", "head", "maps")
 
+    #: The setting that chooses the sub-modules which the column reads.
+    layer_setting: ClassVar[str | None] = None
     _column: BankColumn
 
     @property
@@ -34,6 +37,13 @@ class NetworkDetector(Detector):
     def values(self, bank: FeatureBank) -> Tensor:
         """The column's values, ``[N, ...]``; needs no part of the bank that only a fit uses."""
         return require_column(self, bank, self._column)
+
+    def describe(self) -> dict[str, Any]:
+        """With the sub-modules of the network that were chosen."""
+        settings = super().describe()
+        if self.layer_setting and self._column.names:
+            settings[self.layer_setting] = self._column.names
+        return settings
 
     def second_values(self, bank: FeatureBank) -> Tensor:
         """The values of ``second_pass_hook``, ``[N, ...]``.

@@ -23,7 +23,6 @@ from ood_lab.metrics import (
     follow_results,
     levels_of,
 )
-from ood_lab.metrics.record import AUROC, FPR95_ID_POSITIVE
 from ood_lab.metrics.resampling.group_intervals import photographs
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.image_columns import AXES, LEVELS, MADE_OF
@@ -185,15 +184,7 @@ def summarised(
     - ``distance_auroc``: share of the pairs with an ID test image in which the image of the set is
       farther, 50% where there is no shift (the AUROC of the distance).
     """
-    metrics = (AUROC, FPR95_ID_POSITIVE)
-    beside = Evaluation(
-        degrees,
-        axes,
-        seed=resampling.seed,
-        fpr95_positive="id",
-        n_bootstrap=resampling.draws,
-        metrics=metrics,
-    )
+    beside = Evaluation.of_numbers(degrees, axes, resampling)
     names, of_sets = beside.ood_names, beside.sets
     parts = []
     for place, axis in enumerate(axes):

@@ -113,15 +113,12 @@ def contrast(names: Sequence[Any], measured: Clustered, first: Any = None) -> pd
     pairs = [(a, b) for a, b in combinations(range(len(names)), 2) if first in (None, names[a])]
     rows: list[dict[str, Any]] = []
     for metric, value in measured.values.items():
-        values_of_draws = measured.draws[metric]
-        p_values, least = (
-            bootstrap_p_values(value, values_of_draws),
-            1 / (values_of_draws.shape[1] + 1),
-        )
+        draws = measured.draws[metric]
+        p_values, least = bootstrap_p_values(value, draws), 1 / (draws.shape[1] + 1)
         # NaN, where there is no test, stays NaN.
         raw = [float(np.maximum(p_values[a, b], least)) for a, b in pairs]
         for (a, b), p, adjusted in zip(pairs, raw, holm(raw).tolist(), strict=True):
-            low, high = percentile_interval(values_of_draws[a] - values_of_draws[b], measured.n)
+            low, high = percentile_interval(draws[a] - draws[b], measured.n)
             rows.append(
                 {
                     "a": names[a],

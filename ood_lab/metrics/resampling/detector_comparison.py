@@ -40,7 +40,10 @@ def significance_of(evaluation: Evaluation) -> pd.DataFrame:
         ``dataset, metric, detector_a, detector_b, value_a, value_b, difference, test, p_value,
         p_holm``; ``dataset`` is None for ``dad``.
     """
-    tests = [_pairs(evaluation.detectors, *of_metric) for of_metric in _tests(evaluation)]
+    tests = [
+        _pairs(evaluation.detectors, ood, metric, values, p_values)
+        for ood, metric, values, p_values in _tests(evaluation)
+    ]
     return pd.concat(tests, ignore_index=True)
 
 

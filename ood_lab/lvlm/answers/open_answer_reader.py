@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -201,6 +202,6 @@ def matched(
         reply = replies[text]
         value = None if reply is None else parser(reply, question)
         if value is not None:
-            right = value == table.at[row, "truth"]
-            table.loc[row, columns] = [value, right, PARSED, by]
+            cells: list[Any] = [value, value == table.at[row, "truth"], PARSED, by]
+            table.loc[row, columns] = cells
     return table

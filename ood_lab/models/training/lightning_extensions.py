@@ -78,7 +78,7 @@ class TrainingLog(Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Says about once a minute how far the training is, and how long the rest takes."""
+        """Says about once a minute which step it is, and how long the rest of training takes."""
         if not trainer.is_global_zero:
             return
         step = _step(trainer, batch_idx)

@@ -116,7 +116,7 @@ def _rows_of(run: DetectorRun) -> Iterator[dict[str, Any]]:
     def row(
         metric: str, detector: str | None, ood: str | None, mean: str | None = None
     ) -> dict[str, Any]:
-        """A number, which the results have as the metric ``mean`` without a set, or as it is."""
+        """A number, which the results have unchanged, or as the metric ``mean`` without a set."""
         name, dataset = (mean, None) if mean else (metric, ood)
         estimate = view.get(name, detector, dataset)
         return {

@@ -78,7 +78,8 @@ class Verdict:
 
     def __init__(self, results: pd.DataFrame, record: RunRecord | None = None) -> None:
         record = record or RunRecord()
-        self.rows = of_kind(results, "verdict")
+        columns = dict.fromkeys([*results, "detector", "dataset"])  # where none was scored, too
+        self.rows = of_kind(results, "verdict").reindex(columns=list(columns))
         shift = of_kind(results, "shift").reindex(columns=_SHIFT)
         units = shift["metric"].isin([CLASS_UNITS, SEVERITY, RATIO])
         self.shift = shift[units].reset_index(drop=True)

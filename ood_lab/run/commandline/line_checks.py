@@ -179,7 +179,10 @@ def _check_choice(override: Override) -> None:
     if not options:
         inner = sorted(f"{group}/{path.name}" for path in (CONF / group).iterdir())
         raise UserError(f"'{group}' has no choices of its own, {listed(inner)} have")
-    for choice in map(str, _listed(override.value())):
+    choices = [*map(str, _listed(override.value()))]
+    for choice in choices:
+        if choices.count(choice) > 1:
+            raise UserError(f"{group} names {choice} twice: leave one of them out")
         if choice not in options:
             raise UserError(f"{group}={choice} is unknown. {nearest(choice, options)}")
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import recorded
 from ood_lab.common.files import try_lock
 from ood_lab.common.installed_packages import package_versions
@@ -44,15 +44,16 @@ class RunFolder:
             UserError: another process is running this very configuration, or the folder cannot
                 be written.
         """
-        if only_read and not os.access(self.path, os.W_OK):
-            return
-        with reported_as(
-            f"cannot write the run folder {self.path} ({{reason}}): set paths.outputs=DIR to a "
-            "place you may write",
-            OSError,
-        ):
+        try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            if only_read:
+                return
+            raise UserError(
+                f"cannot write the run folder {self.path} ({error.strerror}): set "
+                "paths.outputs=DIR to a place you may write"
+            ) from error
         if not try_lock(self._lock):
             raise UserError(
                 f"another process is running this configuration in {self.path}; "

@@ -76,7 +76,7 @@ def test_timm_models_keep_the_contract(name, size, kwargs):
         ({"name": "resnet18", "kwargs": {"depth": 3}}, "depth"),
         ({"name": "resnet18", "num_classes": 0}, "num_classes"),
         ({"name": "vit_tiny_patch16_224", "input_size": 32}, "[2, 3, 32, 32]"),
-        ({"name": "resnet18", "crop_mode": "centre"}, "center, squash, border"),
+        ({"name": "resnet18", "crop_mode": "centre"}, "give 'center', 'squash' or 'border'"),
         ({"name": "resnet18", "mean": [0.5]}, "mean"),
         ({"name": "resnet18", "pretrained": True, "weights": "x.pt"}, "exclude"),
     ],

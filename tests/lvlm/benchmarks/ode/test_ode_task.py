@@ -177,7 +177,11 @@ def test_published_annotations_lead_to_the_same_questions(tmp_path):
     for item in read_pictures(first / "pictures.jsonl"):
         pairs = [pair or Attribute("", "") for pair in (*item.states, *item.actions)]
         true, false = ([getattr(pair, side) for pair in pairs] for side in ("true", "false"))
-        row = {"image": Path(item.file).name, "type": item.criterion, "info_type": item.kind}
+        row = {
+            "image": str(Path(item.file).relative_to("images")),
+            "type": item.criterion,
+            "info_type": item.kind,
+        }
         row |= {"truth": item.truth[:2], "hallu": item.hallu}
         rows.append(row | {"truth_attr": true, "hallu_attr": false})
     (tmp_path / "annotations_updated.json").write_text(json.dumps(rows))

@@ -53,8 +53,9 @@ Output of `python -m tests.benchmarks.training RUNS`, {date}{stopped}.
 
 **Small scale**: networks for a CPU, 1,100 (vessels) and 1,000 (CIFAR-10) training images, 5 epochs,
 default settings, three seeds. It says how methods behave after a short training, not after the
-papers' 100 epochs. `energy_reg`, `mixoe` and `ish` fine-tune the network of cross-entropy, so they
-have 10 epochs.
+papers' 100 epochs. Queues of `vos` and `npos` and the clusters of `udg` are smaller than by
+default. `energy_reg`, `mixoe` and `ish` fine-tune the network of cross-entropy, so they have 10
+epochs.
 
 AUROC in %: mean over OOD datasets and seeds. *More*: points above cross-entropy with `msp` (own
 score) or `knn`, on the same seeds and images. The 95% interval adds the variance between seeds to

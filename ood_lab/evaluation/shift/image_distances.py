@@ -184,8 +184,8 @@ def summarised(
     - ``distance_auroc``: share of the pairs with an ID test image in which the image of the set is
       farther, 50% where there is no shift (the AUROC of the distance).
     """
-    beside = Evaluation.of_numbers(degrees, axes, resampling)
-    names, of_sets = beside.ood_names, beside.sets
+    evaluation = Evaluation.of_numbers(degrees, axes, resampling)
+    names, of_sets = evaluation.ood_names, evaluation.sets
     parts = []
     for place, axis in enumerate(axes):
         groups = [(str(name), rows) for name, rows in degrees.groupby("dataset")]

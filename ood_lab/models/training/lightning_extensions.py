@@ -24,6 +24,9 @@ from ood_lab.models.training.classifier import Classifier
 
 log = logging.getLogger(__name__)
 
+#: What the first estimate of the time is measured on, after one step that warms up: so many
+#: steps, or so many seconds where steps are slow.
+_STEPS, _SECONDS = 10, 20.0
 #: Lines about epochs at most; small data trains for hundreds of short ones.
 _LINES = 50
 
@@ -48,6 +51,7 @@ class TrainingLog(Callback):
         self.weights = weights
         self.enough = enough
         self._pace: Pace | None = None
+        self._estimate_from: int | None = None
         self._validated = False
         self.started = False
 
@@ -78,12 +82,17 @@ class TrainingLog(Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Says about once a minute which step it is, and how long the rest of training takes."""
+        """Estimates the time once, then says something about once a minute."""
         if not trainer.is_global_zero:
             return
         step = _step(trainer, batch_idx)
         if self._pace is None:  # the first step warms up
             self._pace = Pace(total_steps(trainer), step)
+            self._estimate_from = step
+        elif self._estimate_from is not None:
+            if step - self._estimate_from >= _STEPS or self._pace.elapsed > _SECONDS:
+                self._estimate_from = None
+                log.info("about %.2g s per step: %s", self._pace.each(step), self._pace.left(step))
         elif self._pace.due:
             loss = outputs["loss"] if isinstance(outputs, dict) else outputs
             self._say(step, trainer, [f"loss {float(loss):.4g}"] if loss is not None else [])

@@ -385,7 +385,7 @@ def shots_rows(board: Leaderboard) -> pd.DataFrame:
 
 
 def _summary_rows(board: Leaderboard) -> pd.DataFrame:
-    """ID accuracies, and the AUROC that stands for all OOD sets."""
+    """ID accuracies, and the AUROC over all OOD sets."""
     rows = board.rows[board.rows["metric"].isin(["id_accuracy", "auroc"])]
     return rows[rows["dataset"].isna() | (rows["dataset"] == board.summary)]
 

@@ -60,6 +60,7 @@ def test_before_the_training(talk):
     assert re.search(r"training resnet10s: [\d,]+ parameters, random weights, input 64 x 64", out)
     assert "recipe: conf/model/resnet10s.yaml unchanged (preset=builtin)\n" in out
     assert "240 training images in batches of 32, 7 steps per epoch, 3 epochs, 21 steps" in out
+    assert re.search(r"about [\d.e-]+ s per step: \d+ s left", out)
 
 
 @pytest.mark.slow

@@ -49,6 +49,12 @@ def text_sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def file_sha256(path: StrPath) -> str:
+    """sha256 (hex) of the content of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def ends_sha256(path: str, start: int = 0, size: int | None = None) -> str:
     """sha256 (hex) of the first and last 4 KiB of ``size`` bytes from ``start`` on; None = all."""
     digest = hashlib.sha256()
@@ -91,5 +97,4 @@ def _facts(file: Path) -> dict[str, Any]:
     size = file.stat().st_size
     if size > _HASHED:
         return {"bytes": size, "sha256": None}
-    with file.open("rb") as stream:
-        return {"bytes": size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+    return {"bytes": size, "sha256": file_sha256(file)}

@@ -15,6 +15,7 @@ from PIL import Image
 from ood_lab.common.arguments import BatchSize, Count, Levels
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.english import counted
+from ood_lab.common.file_records import text_sha256
 from ood_lab.evaluation.shift.shift_encoder import clip_features, load_decompositions
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.shift import ShiftMeter, imagenet21k_labels, load_edges, read_texts
@@ -116,6 +117,7 @@ class Synthesize(Task):
         if not ws.is_main:
             return
         folder = Path(self.out).expanduser()
+        basis = hashlib.sha256(split.W.numpy().tobytes())
         choice: dict[str, Any] = {
             "prompts": self.prompts,
             "levels": self.levels,
@@ -127,10 +129,10 @@ class Synthesize(Task):
         made_with = {
             "clip": ws.clip.name,
             "weights": split.clip["weights_sha256"],
-            "decomposition": f"{split.name} {_digest(split.W.numpy().tobytes())}",
+            "decomposition": f"{split.name} {basis.hexdigest()}",
             "ID images": ws.data.splits[self.id_split].identity,
-            "styles": _digest(repr(pool.styles).encode()),
-            "labels": _digest("\n".join(pool.labels).encode()),
+            "styles": text_sha256(repr(pool.styles)),
+            "labels": text_sha256("\n".join(pool.labels)),
             **choice,
             "k": self.k or split.k,
             "edges": asdict(edges) if edges else None,
@@ -155,10 +157,6 @@ class Synthesize(Task):
         keep_settings(folder / "images.json", made_by)
         withheld = _draw(plan, painter, folder, self.batch_size)
         _finish(plan, withheld, folder, {**made_with, **made_by}, licence(source))
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _draw(plan: pd.DataFrame, painter: TextToImage, folder: Path, batch_size: int) -> list[int]:

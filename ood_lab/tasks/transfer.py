@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +18,7 @@ from ood_lab.common.arguments import Count
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import text_sha256
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.synthesis import (
@@ -136,8 +136,8 @@ class Transfer(Task):
             )
         made_with = {
             "content": str(self.content),
-            "contents": _digest(contents["path"]),
-            "exemplars": _digest(materials.names),
+            "contents": text_sha256("\n".join(contents["path"])),
+            "exemplars": text_sha256("\n".join(materials.names)),
             "per_content": self.per_content,
             "seed": ws.seed,
             "size": self.size,
@@ -212,10 +212,6 @@ class Transfer(Task):
                     }
                 )
         return pd.DataFrame(rows)
-
-
-def _digest(paths: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(paths).encode()).hexdigest()
 
 
 def _finish(

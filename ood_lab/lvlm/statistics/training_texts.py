@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from ood_lab.clip import ClipModel
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.file_records import file_sha256
 from ood_lab.common.files import YAML_LOADER, read_texts
 from ood_lab.common.hints import check_known
 from ood_lab.lvlm.parsers.base import english
@@ -255,7 +255,7 @@ class Corpora:
             told = {
                 "named_by": "its name, a synonym, or the plural of one",
                 "synonyms": synonyms,
-                "synonyms_sha256": sha256(Path(synonyms).read_bytes()).hexdigest(),
+                "synonyms_sha256": file_sha256(synonyms),
                 "synonyms_of": known,
             }
         return cls(texts, pairs, known, categories, told)

@@ -26,7 +26,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import packaged_table
 
-#: Whole numbers from 1, up to what a machine can be asked for, and what seeds generators.
+#: Whole numbers from 0, from 1, up to what a machine can be asked for, and what seeds generators.
+Natural = Annotated[int, Ge(0)]
 Count = Annotated[int, Ge(1)]
 BatchSize = Annotated[int, Interval(ge=1, le=65_536)]
 Workers = Annotated[int, Interval(ge=0, le=1_024)]

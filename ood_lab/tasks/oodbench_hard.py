@@ -5,17 +5,15 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import pandas as pd
-from annotated_types import Ge, Interval
 
-from ood_lab.common.arguments import BatchSize, Count, Share
+from ood_lab.common.arguments import BatchSize, Count, Natural, Share
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_table
 from ood_lab.lvlm.annotations.image_contents import labels_of
 from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
-from ood_lab.lvlm.benchmarks.oodbench.question_pairs import HardSamples
+from ood_lab.lvlm.benchmarks.oodbench.question_pairs import Gamma, HardSamples
 from ood_lab.lvlm.image_text.object_detectors import ObjectDetector, recorded_proposals
 from ood_lab.lvlm.questions.question_files import write_questions
 from ood_lab.lvlm.questions.question_forms import Form
@@ -49,19 +47,18 @@ class OODBenchHard(Task):
     threshold: Share
     batch_size: BatchSize
     device: str | None
-    gamma: Annotated[float, Interval(ge=0, le=10)]
+    gamma: Gamma
     per_image: Count
     share: Share
     form: Form
-    bap_per_image: Annotated[int, Ge(0)]
+    bap_per_image: Natural
 
     def _proposals(self, ws: Workspace) -> pd.DataFrame:
         named = ws.settings["annotations"].get("file")
         if self.path and not self.detections:
             detector = ObjectDetector(self.path, self.threshold, self.device)
-            annotations = ws.annotations
-            files = [annotations.root / file for file in annotations.images["file"]]
-            return detector.proposals(files, annotations.images["image"].tolist(), self.batch_size)
+            paths = ws.annotations.paths
+            return detector.proposals([*paths.values()], [*paths], self.batch_size)
         if self.path or not self.detections:
             raise UserError(
                 "give one object detector: task.path=DIR of transformers, or "

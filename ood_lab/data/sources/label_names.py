@@ -13,6 +13,7 @@ from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known, suggestion
 from ood_lab.data.dataset import UNKNOWN, columns_with
+from ood_lab.schema.arrays import positions
 from ood_lab.schema.image_columns import LISTS
 from ood_lab.schema.results import Tables
 
@@ -80,7 +81,7 @@ def _encode(column: str, inside: Tables, outside: Tables) -> list[str]:
         check_known(unknown, names, wrong)
     for table in (*inside.values(), *outside.values()):
         # -1, UNKNOWN, where it is none of the names.
-        table[column] = pd.Index(names).get_indexer(pd.Index(table[column].map(str)))
+        table[column] = positions(names, table[column].map(str))
     return names
 
 

@@ -19,6 +19,7 @@ from ood_lab.common.random_streams import stream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Splits, columns_with
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, PLAN, SEVERITIES, CorruptedImages
 from ood_lab.data.transforms.subsets import relabelled
+from ood_lab.schema.arrays import positions
 from ood_lab.schema.image_columns import LEVELS, MADE_OF
 
 SEMANTIC, COVARIATE = LEVELS
@@ -346,7 +347,7 @@ def without_classes(splits: Splits, held: Sequence[int]) -> dict[str, ImageDatas
         table = data.table.iloc[rows].copy()
         for column, old in numbers.items():
             if column in table:
-                table[column] = pd.Index(old).get_indexer(table[column])  # -1 where it is none
+                table[column] = positions(old, table[column])  # -1 where it is none
         parts[name] = relabelled(data, rows, table, name, classes, names)
     return parts
 

@@ -69,6 +69,12 @@ class Annotations:
         return digest.hexdigest()
 
     @property
+    def paths(self) -> dict[int | str, Path]:
+        """The file of each image, by its id, in their order."""
+        files = zip(self.images["image"], self.images["file"], strict=True)
+        return {image: self.root / file for image, file in files}
+
+    @property
     def scenes(self) -> dict[int | str, str]:
         """The kind of place that an image shows, by its id, where its attributes have one."""
         if "attributes" not in self.images:

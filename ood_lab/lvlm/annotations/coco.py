@@ -24,7 +24,7 @@ from ood_lab.lvlm.annotations.annotation_table import (
     objects_table,
     read_json,
 )
-from ood_lab.schema.arrays import Floats, Ints
+from ood_lab.schema.arrays import Floats, Ints, positions
 from ood_lab.schema.image_columns import LEVELS
 
 #: Pixels that a box may reach beyond its image. COCO's and LVIS' coordinates are those of outlines,
@@ -318,7 +318,7 @@ def instances_table(
         ("category_id", "categories", list(names)),
         ("image_id", "images", image_ids),
     ):
-        rows[key] = pd.Index(ids).get_indexer(pd.Index(table[key]))
+        rows[key] = positions(ids, table[key])
         if (lost := rows[key] < 0).any():
             row = int(lost.argmax())
             raise UserError(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.annotations.annotation_table import BOX
-from ood_lab.schema.arrays import Bools, Floats, Ints
+from ood_lab.schema.arrays import Bools, Floats, Ints, positions
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ def contents_of(annotations: Annotations, crowd: bool = True) -> Contents:
     """
     objects = annotations.objects
     objects = objects if crowd else objects[~objects["crowd"].astype(bool)]
-    ids = pd.Index(annotations.images["image"])
-    row, code = ids.get_indexer(pd.Index(objects["image"])), objects["category"].cat.codes
+    ids = annotations.images["image"]
+    row, code = positions(ids, objects["image"]), objects["category"].cat.codes
     objects = objects.assign(row=row, code=code).sort_values("row", kind="stable")
     groups = objects.groupby(["row", "code"], sort=False)  # in the order of their first object
     results = groups["area"].agg(["size", "max"]).reset_index()
@@ -135,42 +135,30 @@ def pair_counts(present: Bools) -> NDArray[np.float32]:
     return results
 
 
-class Cooccurrence:
-    """Counts of categories in N images.
+def expected(present: Bools, rows: Ints, context: Bools) -> Floats:
+    """``P(o | S)`` of every category in some of N images, ``[B, n]``, from all the others.
 
     Args:
-        present: ``[N, n]``.
+        present: which categories the images have, ``[N, n]``.
+        rows: the B images.
+        context: the categories ``S`` of each, ``[B, n]``; an object is no context of itself,
+            so its own column is ignored.
     """
+    both = pair_counts(present).astype(np.float64)
+    alone, rest = np.diag(both)[None], max(len(present) - 1, 1)
+    times = alone.T - 1
 
-    def __init__(self, present: Bools) -> None:
-        self.present = present
-        self._both = pair_counts(present).astype(np.float64)
-
-    def expected(self, rows: Ints, context: Bools) -> Floats:
-        """``P(o | S)`` of every category, ``[B, n]``.
-
-        Args:
-            rows: the B images.
-            context: the categories ``S`` of each, ``[B, n]``; an object is no context of itself,
-                so its own column is ignored.
-        """
-        there = self.present[rows]
-        absent, results = self._given(0.0), self._given(1.0)
-        weights = context.astype(np.float64)
-        diagonals = np.diag(absent)[None] * weights, np.diag(results)[None] * weights
-        sums = np.where(there, weights @ results - diagonals[1], weights @ absent - diagonals[0])
-        sizes = weights.sum(axis=1, keepdims=True) - weights
-        rest = max(len(self.present) - 1, 1)
-        prior = (np.diag(self._both)[None] - there) / rest
-        return np.where(sizes > 0, sums / np.maximum(sizes, 1), prior)
-
-    def _given(self, here: float) -> Floats:
+    def given(here: float) -> Floats:
         """``P(o | c)`` at ``[c, o]`` without an image that has ``c``, and ``o`` if ``here`` = 1."""
-        alone = np.diag(self._both)
-        rest = max(len(self.present) - 1, 1)
-        prior = (alone[None] - here) / rest
-        times = (alone - 1)[:, None]
-        return np.where(times > 0, (self._both - here) / np.maximum(times, 1), prior)
+        prior = (alone - here) / rest
+        return np.where(times > 0, (both - here) / np.maximum(times, 1), prior)
+
+    there, weights = present[rows], context.astype(np.float64)
+    # Less what an object itself adds.
+    absent, shown = (weights @ p - np.diag(p)[None] * weights for p in map(given, (0.0, 1.0)))
+    sizes = weights.sum(axis=1, keepdims=True) - weights
+    prior = (alone - there) / rest
+    return np.where(sizes > 0, np.where(there, shown, absent) / np.maximum(sizes, 1), prior)
 
 
 @dataclass(frozen=True)
@@ -191,9 +179,8 @@ class ImageLabels:
 
     def places(self, pairs: pd.DataFrame) -> tuple[Ints, Ints]:
         """Rows and columns of pairs, ``image, category``; -1 where there is none."""
-        axes = ((self.images, pairs["image"]), (self.categories, pairs["category"]))
-        rows, columns = (pd.Index(labels).get_indexer(pd.Index(wanted)) for labels, wanted in axes)
-        return rows, columns
+        rows = positions(self.images, pairs["image"])
+        return rows, positions(self.categories, pairs["category"])
 
 
 def labels_of(annotations: Annotations, verified_only: bool = False) -> ImageLabels:
@@ -209,7 +196,7 @@ def labels_of(annotations: Annotations, verified_only: bool = False) -> ImageLab
     """
     images, categories = list(annotations.images["image"]), annotations.categories
     present = np.zeros((len(images), len(categories)), bool)
-    rows = pd.Index(images).get_indexer(pd.Index(annotations.objects["image"]))
+    rows = positions(images, annotations.objects["image"])
     codes = annotations.objects["category"].cat.codes.to_numpy()
     present[rows, codes] = True
     absent = ~present

@@ -28,6 +28,7 @@ from ood_lab.lvlm.annotations.annotation_table import (
     objects_table,
     read_json,
 )
+from ood_lab.schema.arrays import positions
 
 #: The 22 names that OODBench keeps; questions ask for them in lower case.
 LABELS: dict[str, str] = annotation_table.LABELS["nuscenes"]
@@ -279,7 +280,7 @@ class NuScenesAnnotations:
                 )
         table = pd.concat(parts[1:] or parts).dropna(subset=BOX[0])
         labels = list(LABELS.values())
-        codes = pd.Index(labels).get_indexer(pd.Index(table["label"]))
+        codes = positions(labels, table["label"])
         return objects_table(table["image"].tolist(), codes, labels, table[list(BOX)].to_numpy())
 
     def _boxes(self, root: Path, samples: pd.Series) -> pd.DataFrame:

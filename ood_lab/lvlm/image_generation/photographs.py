@@ -62,7 +62,7 @@ Photographs = Mapping[frozenset[str], Sequence[Photograph]]
 def annotated_photographs(annotations: Annotations, pairs: Iterable[frozenset[str]]) -> Photographs:
     """Annotated images that show both concepts of a pair."""
     truth = concepts_of(annotations).truth
-    files = [(annotations.root / file).absolute() for file in annotations.images["file"]]
+    files = [path.absolute() for path in annotations.paths.values()]
     return {
         pair: [
             Photograph(file, tuple(name for name in names if name not in pair), annotated=True)
@@ -253,7 +253,7 @@ def write_comparison(
         folder: of the made images and of the files.
         resampling: see :func:`distances_to_natural`; images of one pair are resampled together.
     """
-    natural = [annotations.root / file for file in annotations.images["file"]][:_MOST_NATURAL]
+    natural = [*annotations.paths.values()][:_MOST_NATURAL]
     features = {NATURAL: image_features(clip, natural)}
     of_orders = image_features(clip, [file_of(order, folder) for order in orders])
     names = np.array([o.meta.get("split", o.composition.criterion) for o in orders])

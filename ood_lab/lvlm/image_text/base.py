@@ -125,7 +125,7 @@ def cached_scores(model: ImageTextModel, annotations: Annotations, folder: Path)
         folder: of all such files; one is named by a hash of the model, the labels and the
             content of the images, so that a copy of them finds it.
     """
-    images = [annotations.root / file for file in annotations.images["file"]]
+    images = [*annotations.paths.values()]
     facts = json.dumps([dict(model.made_with), list(annotations.categories)])
     scores = partial(model.scores, images, annotations.categories)
     return computed_once(facts, images, folder, scores)

@@ -18,6 +18,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     contrast,
 )
 from ood_lab.metrics.resampling.intervals import Estimate, clopper_pearson
+from ood_lab.schema.arrays import positions
 from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import PART, Kind
 
@@ -137,7 +138,7 @@ def paired_contrasts(
         See :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
     """
     known = list(dict.fromkeys(group)) if names is None else names
-    number = pd.Index(known).get_indexer(pd.Index(group))
+    number = positions(known, group)
     sums = cluster_sums(counts, clusters, number, len(known))
     return contrast(known, clustered(sums, metrics, resampling=resampling), first)
 

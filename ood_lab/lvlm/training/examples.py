@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import lightning as L
 import torch
-from annotated_types import Ge
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from ood_lab.common.arguments import Count
+from ood_lab.common.arguments import Count, Natural
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.data.datamodules.epoch_sampler import DeviceShare, EpochSampler
@@ -135,8 +134,8 @@ class Chats(L.LightningDataModule):
         val: Dataset[Any] | None = None,
         batch_size: Count = 32,
         eval_batch_size: Count = 64,
-        num_workers: Annotated[int, Ge(0)] = 0,
-        seed: Annotated[int, Ge(0)] = 0,
+        num_workers: Natural = 0,
+        seed: Natural = 0,
     ) -> None:
         super().__init__()
         self.train = train

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import pandas as pd
-from annotated_types import Ge
 
+from ood_lab.common.arguments import Count
 from ood_lab.common.files import write_text
 from ood_lab.common.grouping import grouped
 from ood_lab.common.hints import check_known
@@ -37,7 +37,7 @@ class QuestionTuning:
     """
 
     choose: Literal["errors", "all"] | None = "errors"
-    per_criterion: Annotated[int, Ge(1)] | None = 800
+    per_criterion: Count | None = 800
     criteria: Sequence[str] | None = None
 
     def check(self, questions: Questions) -> None:

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from annotated_types import Ge
 from torch import Tensor, nn
 
+from ood_lab.common.arguments import Natural
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import AddedLayers, Backbone
@@ -177,7 +178,7 @@ class LabelledLoss(LogitsObjective):
     def __init__(
         self,
         loss: Callable[[Tensor, Tensor], Tensor],
-        outliers_per_image: Annotated[int, Ge(0)] = 0,
+        outliers_per_image: Natural = 0,
     ) -> None:
         super().__init__()
         self.loss, self.outliers_per_image = loss, outliers_per_image

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from toy_annotations import CATEGORIES, annotations
 
-from ood_lab.lvlm.annotations.image_contents import Cooccurrence, contents_of, union_areas
+from ood_lab.lvlm.annotations.image_contents import contents_of, expected, union_areas
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_expectation_leaves_the_image_itself_out(contents):
     wanted = np.zeros((2, 6), bool)
     wanted[0, [CATEGORIES.index(n) for n in ("dog", "person", "car")]] = True
     wanted[1, [CATEGORIES.index(n) for n in ("boat", "person")]] = True
-    found = Cooccurrence(contents.present).expected(np.array([0, 1]), wanted)
+    found = expected(contents.present, np.array([0, 1]), wanted)
     assert found[0, CATEGORIES.index("cup")] == pytest.approx(1 / 3)
     assert found[1, CATEGORIES.index("kite")] == pytest.approx((2 / 3 + 1 / 2) / 2)
     # An object is no context of itself: of dog, person and car, only the last two tell of the dog.

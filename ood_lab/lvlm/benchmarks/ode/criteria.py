@@ -27,13 +27,13 @@ import random
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import networkx as nx
 import numpy as np
 import pandas as pd
-from annotated_types import Ge
 
+from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.common.random_streams import text_stream
 from ood_lab.lvlm.concepts.concepts import (
@@ -179,8 +179,8 @@ class OdeConstruction:
 
     criteria: Mapping[str, Criterion | None]
     graph: Which = "T"
-    limit: Annotated[int, Ge(1)] = 40
-    draws: Annotated[int, Ge(1)] = 1
+    limit: Count = 40
+    draws: Count = 1
 
     def compositions(
         self,

@@ -6,12 +6,11 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
-from annotated_types import Ge, Interval
 
-from ood_lab.common.arguments import Count
+from ood_lab.common.arguments import Count, Natural
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, write_table
 from ood_lab.common.random_streams import Resampling
@@ -23,6 +22,7 @@ from ood_lab.lvlm.benchmarks.oodbench.division import (
     Case1,
     Combine,
     Rule,
+    Threshold,
     audited,
     divide,
     without_rejected,
@@ -146,7 +146,7 @@ class OODBench(Benchmark):
 
     case1: Case1
     combine: Combine
-    threshold: Annotated[float, Interval(gt=0, lt=1)]
+    threshold: Threshold
     verified_only: bool
     audit: str | None
     id_pairing: IdPairing
@@ -156,7 +156,7 @@ class OODBench(Benchmark):
     datasets: Sequence[str]
     form: Forms
     cot_article: bool
-    bap_per_image: Annotated[int, Ge(0)]
+    bap_per_image: Natural
     unparsed: Unparsed
     gate_c_on_e: bool
     words: ClassVar[BenchmarkWords] = page.WORDS
@@ -201,9 +201,7 @@ class OODBench(Benchmark):
         )
         division = without_rejected(checked)
         write_table(division, run.folder / DIVISION)
-        files = zip(annotations.images["image"], annotations.images["file"], strict=True)
-        paths = {image: str(annotations.root / name) for image, name in files}
-        write_audit(checked, paths, run.folder / "audit.csv")
+        write_audit(checked, annotations.paths, run.folder / "audit.csv")
         sample = Pairing(
             id_pairing=self.id_pairing,
             id_pairs=self.id_pairs,

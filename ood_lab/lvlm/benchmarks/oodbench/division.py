@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 Case1 = Literal["all_labels", "per_label"]
 Combine = Literal["or", "and"]
+Threshold = Annotated[float, Interval(gt=0, lt=1)]
 
 #: Names of the splits, as questions and tables have them.
 ID, OOD_S, OOD_H = "id", "ood_s", "ood_h"
@@ -64,7 +65,7 @@ class Rule:
 
     case1: Case1 = "all_labels"
     combine: Combine = "or"
-    threshold: Annotated[float, Interval(gt=0, lt=1)] = 0.05
+    threshold: Threshold = 0.05
 
     def flags(self, scores: NDArray[np.floating], labels: ImageLabels) -> Bools:
         """Flagged pairs, ``[N, n] bool``; only annotated labels can be.
@@ -170,7 +171,7 @@ def without_rejected(audited: pd.DataFrame) -> pd.DataFrame:
     return audited[audited["verdict"] != REJECT].drop(columns="verdict").reset_index(drop=True)
 
 
-def write_audit(audited: pd.DataFrame, files: Mapping[int | str, str], path: Path) -> None:
+def write_audit(audited: pd.DataFrame, files: Mapping[int | str, Path], path: Path) -> None:
     """Writes every OOD pair, and every rejected one, with its image's file and its verdict.
 
     Args:
@@ -179,7 +180,7 @@ def write_audit(audited: pd.DataFrame, files: Mapping[int | str, str], path: Pat
         path: the CSV to write.
     """
     listed = audited[(audited["split"] != ID) | (audited["verdict"] == REJECT)]
-    table = listed.assign(file=[files[image] for image in listed["image"]])
+    table = listed.assign(file=[str(files[image]) for image in listed["image"]])
     first = [*_KEY, "split", "verdict", "file"]
     write_csv(table[[*first, *[c for c in table if c not in first]]], path)
 

@@ -7,13 +7,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
-from annotated_types import Ge
 
-from ood_lab.common.arguments import Count, Share
+from ood_lab.common.arguments import Count, Natural, Share
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import packaged_table, read_config, write_csv, write_table
@@ -221,7 +220,7 @@ class OODBenchStatistics:
     corpora: Mapping[str, str]
     epsilon: Share
     synonyms: str | None
-    suggestions: Annotated[int, Ge(0)]
+    suggestions: Natural
     foreign_clip: bool
     report: bool
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from annotated_types import Ge
 
+from ood_lab.common.arguments import Natural
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.benchmarks.oodbench.division import UNCUT
@@ -68,8 +68,7 @@ class AnnotationLookup:
 
     def __init__(self, annotations: Annotations) -> None:
         images, objects = annotations.images.set_index("image"), annotations.objects
-        paths = (str(annotations.root / file) for file in images["file"])
-        self.files: dict[int | str, str] = dict(zip(images.index, paths, strict=True))
+        self.files = annotations.paths
         self._pixels = (images["width"].astype(float) * images["height"]).to_dict()
         self._levels = images[[name for name in LEVELS if name in images]].to_dict("index")
         self._places = images["place"].to_dict() if "place" in images else annotations.scenes
@@ -118,7 +117,7 @@ class QuestionSettings:
     form: Form = "plain"
     cot_article: bool = False
     parser: str = "default"
-    bap_per_image: Annotated[int, Ge(0)] = 1
+    bap_per_image: Natural = 1
 
     def questions(self, pairs: pd.DataFrame, annotations: Annotations, seed: int) -> list[Question]:
         """All questions about the drawn pairs, two a pair, then three a BAP sample.
@@ -152,7 +151,7 @@ class QuestionSettings:
             yield Question(
                 question_id=f"{name}/{kind}",
                 task=YES_NO,
-                image=facts.files[image],
+                image=str(facts.files[image]),
                 text=text,
                 answer=YES if right else NO,
                 parser=self.parser,
@@ -196,7 +195,7 @@ class QuestionSettings:
             yield Question(
                 question_id=f"{name}/{task}",
                 task=task,
-                image=facts.files[image],
+                image=str(facts.files[image]),
                 text=text,
                 answer=answer,
                 parser="number" if task == BAP_COUNTING else self.parser,

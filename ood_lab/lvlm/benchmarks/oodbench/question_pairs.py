@@ -109,6 +109,9 @@ class Pairing:
 HARD = "hard"
 
 
+Gamma = Annotated[float, Interval(ge=0, le=10)]
+
+
 def hardness(p: ArrayLike, gamma: float = 2.0) -> Floats:
     """``(1 - p)^gamma (-ln p)``: .1733 at .5 and .00105 at .9."""
     chance = np.clip(np.asarray(p, np.float64), np.finfo(float).tiny, 1.0)
@@ -125,7 +128,7 @@ class HardSamples:
         share: q, kept of each class, at least one.
     """
 
-    gamma: Annotated[float, Interval(ge=0, le=10)] = 2.0
+    gamma: Gamma = 2.0
     per_image: Count = 1
     share: Share = 0.1
 

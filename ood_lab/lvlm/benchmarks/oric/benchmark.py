@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from annotated_types import Ge, Interval, MultipleOf
 
+from ood_lab.common.arguments import Count, Natural
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
 from ood_lab.common.random_streams import Resampling
@@ -117,7 +118,7 @@ class Oric(Benchmark):
     images: str | None
     predictions: Sequence[str]
     construct: OricConstruction
-    train_pairs: Annotated[int, Ge(0)]
+    train_pairs: Natural
     released: bool
     clip_text: str | None
     crowd: bool
@@ -131,7 +132,7 @@ class Oric(Benchmark):
     second_step: Literal["none", "judge"]
     area_of: AreaOf
     thresholds: Sequence[float]
-    bins: Annotated[int, Ge(1)]
+    bins: Count
     words: ClassVar[BenchmarkWords] = page.WORDS
     files: ClassVar[Sequence[str]] = (*Benchmark.files, "bench", "predictions", "audit")
 

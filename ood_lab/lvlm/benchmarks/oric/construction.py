@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 
-from ood_lab.common.arguments import Count
+from ood_lab.common.arguments import Count, Natural
 from ood_lab.lvlm.answers.open_answer_reader import TextModel
 from ood_lab.lvlm.parsers import NO, PARSERS, YES
 
@@ -89,7 +89,7 @@ class OricConstruction:
         rules: what the released code does otherwise.
     """
 
-    pairs: Annotated[int, Ge(0)] = 500
+    pairs: Natural = 500
     k: Count = 2
     positives: Literal["judge", "uniform"] = "judge"
     negatives: Literal["clip", "uniform"] = "clip"

@@ -17,7 +17,7 @@ from scipy.special import softmax
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.annotations.image_contents import Contents, Cooccurrence
+from ood_lab.lvlm.annotations.image_contents import Contents, expected
 from ood_lab.lvlm.benchmarks.oric.construction import (
     Expectation,
     Judge,
@@ -70,13 +70,13 @@ def regions_of(contents: Contents, eligible: Ints) -> Regions:
     interest = np.asarray(areas < areas.groupby(rows).transform("median"))
     background = np.zeros_like(contents.present)
     background[rows[~interest], contents.codes[~interest]] = True
-    every = Cooccurrence(contents.present).expected(np.arange(len(contents)), background)
-    expected = every[rows, contents.codes]
+    every = expected(contents.present, np.arange(len(contents)), background)
+    chances = every[rows, contents.codes]
     among = np.zeros(len(sizes), bool)
     among[eligible] = True
-    pool = np.sort(expected[interest & among[rows]])
-    rank = np.searchsorted(pool, expected, side="left") / max(len(pool), 1)
-    return Regions(contents, interest, expected, rank)
+    pool = np.sort(chances[interest & among[rows]])
+    rank = np.searchsorted(pool, chances, side="left") / max(len(pool), 1)
+    return Regions(contents, interest, chances, rank)
 
 
 log = logging.getLogger(__name__)

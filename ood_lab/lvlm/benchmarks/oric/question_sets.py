@@ -18,7 +18,7 @@ from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions import question_files
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.scoring.human_verdicts import VERDICT, AuditVerdicts, read_audit
-from ood_lab.schema.arrays import Ints
+from ood_lab.schema.arrays import Ints, positions
 from ood_lab.schema.image_columns import LEVELS
 
 
@@ -78,9 +78,9 @@ class Pool:
         Raises:
             UserError: an image or an object is not in the annotations, or they say otherwise.
         """
-        known = pd.Index([Path(name).name for name in self.names])
-        rows = known.get_indexer(pd.Index([Path(name).name for name in questions["image"]]))
-        table = questions.assign(row=rows.astype(np.int64))
+        there, asked = ([Path(n).name for n in names] for names in (self.names, questions["image"]))
+        rows = positions(there, asked)
+        table = questions.assign(row=rows)
         if self.annotations is not None:
             _check(table, self.annotations, source)
         return table.assign(image=[self.names[row] for row in rows.tolist()])

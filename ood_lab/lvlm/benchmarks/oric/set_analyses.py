@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.annotations.image_contents import Contents, Cooccurrence
+from ood_lab.lvlm.annotations.image_contents import Contents, expected
 from ood_lab.lvlm.answers.judgements import FAILED, SIZES
 from ood_lab.lvlm.benchmarks.oric.question_sets import SUBSET, QuestionSets
 from ood_lab.lvlm.image_text.clip import ClipSpace, Spaces
@@ -21,7 +21,7 @@ from ood_lab.lvlm.scoring.scored_results import columns_of
 from ood_lab.lvlm.scoring.wording_scores import scored
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.metrics.resampling.intervals import Estimate, wilson_interval
-from ood_lab.schema.arrays import Floats
+from ood_lab.schema.arrays import Floats, positions
 from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import Kind, NamedTables
 
@@ -320,8 +320,8 @@ def with_facts(
         edges: of the tiers.
     """
     rows = questions["row"].to_numpy(np.int64)
-    codes = pd.Index(contents.categories).get_indexer(pd.Index(questions["object"]))
-    expected = Cooccurrence(contents.present).expected(rows, contents.present[rows])
+    codes = positions(contents.categories, questions["object"])
+    chances = expected(contents.present, rows, contents.present[rows])
     every = np.arange(len(questions))
     images = annotations.images
     known = pd.Series(annotated_areas(contents, area_of), [contents.rows, contents.codes])
@@ -329,7 +329,7 @@ def with_facts(
     area = np.where(questions["label"] == YES, area, np.nan)
     pixels = (images["width"] * images["height"]).to_numpy(np.float64)[rows]
     results = questions.assign(
-        p_context=expected[every, codes],
+        p_context=chances[every, codes],
         area=area,
         area_share=area / np.maximum(pixels, 1),
         **tier_columns(area, edges),
@@ -349,7 +349,7 @@ def with_cosines(questions: pd.DataFrame, space: ClipSpace, names: Sequence[str]
         names: of all objects.
     """
     rows = questions["row"].to_numpy(np.int64)
-    codes = pd.Index(names).get_indexer(pd.Index(questions["object"]))
+    codes = positions(names, questions["object"])
     cosine = np.einsum("nd,nd->n", space.images[rows], space.labels[codes])
     return questions.assign(cosine=cosine)
 

@@ -12,6 +12,7 @@ import numpy as np
 from annotated_types import Ge, Lt
 from torch.utils.data import Dataset
 
+from ood_lab.common.arguments import Natural
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.benchmarks.oric.published_files import (
@@ -75,8 +76,8 @@ class OricTraining(Chats):
         images: str | None = None,
         problem: Literal["reasoning", "plain"] = "reasoning",
         val_share: Annotated[float, Ge(0), Lt(1)] = 0.2,
-        num_workers: Annotated[int, Ge(0)] = 0,
-        seed: Annotated[int, Ge(0)] = 0,
+        num_workers: Natural = 0,
+        seed: Natural = 0,
     ) -> None:
         items = read_train(Path(train))
         folder = Path(images) if images is not None else _folder_of(Path(train))

@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
-from annotated_types import Ge, Gt
+from annotated_types import Gt
 
-from ood_lab.common.arguments import Count
+from ood_lab.common.arguments import Count, Natural
 from ood_lab.common.credentials import check_secret
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import suggestion
@@ -74,7 +74,7 @@ class OpenAIServer:
     base_url: str = "https://api.openai.com/v1"
     api_key_env: str = "OPENAI_API_KEY"
     concurrency: Count = 8
-    retries: Annotated[int, Ge(0)] = 5
+    retries: Natural = 5
     timeout_s: Annotated[float, Gt(0.0)] = 600.0
     http_client: Any = field(default=None, kw_only=True)
     #: Node of the configuration that messages name.

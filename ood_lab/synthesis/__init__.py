@@ -10,9 +10,9 @@ from ood_lab.synthesis.dataset_files import Ledger as Ledger
 from ood_lab.synthesis.dataset_files import keep_plan as keep_plan
 from ood_lab.synthesis.dataset_files import keep_settings as keep_settings
 from ood_lab.synthesis.dataset_files import write_datasheet as write_datasheet
+from ood_lab.synthesis.image_batches import batches as batches
 from ood_lab.synthesis.image_batches import keep_made as keep_made
 from ood_lab.synthesis.image_batches import make_images as make_images
-from ood_lab.synthesis.image_batches import progress_bar as progress_bar
 from ood_lab.synthesis.image_batches import unmade as unmade
 from ood_lab.synthesis.imagenet21k_classes import Synset as Synset
 from ood_lab.synthesis.imagenet21k_classes import imagenet21k_synsets as imagenet21k_synsets

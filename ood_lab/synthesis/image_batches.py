@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 from PIL import Image
@@ -17,14 +17,16 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import replaced, require_space, write_csv
 from ood_lab.common.progress import Pace
 
+_Item = TypeVar("_Item")
+
 
 @contextmanager
-def progress_bar(text: str, total: int) -> Iterator[Callable[[float], None]]:
-    """Takes the fraction done of ``total`` things, in [0, 1].
+def batches(text: str, items: Sequence[_Item], size: int) -> Iterator[Iterator[Sequence[_Item]]]:
+    """The items, ``size`` at a time; shows how many are done whenever the next are asked for.
 
     Where there is no terminal, a line every 10 seconds and at the end.
     """
-    console = Console(stderr=True)
+    console, total = Console(stderr=True), len(items)
     pace = Pace(total, interval=10.0)
     with Progress(
         TextColumn("{task.description}"),
@@ -34,16 +36,18 @@ def progress_bar(text: str, total: int) -> Iterator[Callable[[float], None]]:
         console=console,
         disable=not console.is_terminal,
     ) as bar:
-        task = bar.add_task(text, total=1.0)
+        task = bar.add_task(text, total=total)
 
-        def tell(share: float) -> None:
-            bar.update(task, completed=share)
-            done = round(share * total)
-            if pace.due or done == total:
-                left = pace.left(done)
-                pace.line(f"{text}: {done:,} of {total:,}" + (f", {left}" if left else ""))
+        def parts() -> Iterator[Sequence[_Item]]:
+            for start in range(0, total, size):
+                yield items[start : start + size]
+                done = min(start + size, total)
+                bar.update(task, completed=done)
+                if pace.due or done == total:
+                    left = pace.left(done)
+                    pace.line(f"{text}: {done:,} of {total:,}" + (f", {left}" if left else ""))
 
-        yield tell
+        yield parts()
 
 
 log = logging.getLogger(__name__)
@@ -93,15 +97,13 @@ def make_images(
     if not todo:
         return []
     require_space(files[0].parent, len(todo) * pixels * _BYTES, f"{len(todo):,} images")
-    with progress_bar(text, len(todo)) as progress:
-        for start in range(0, len(todo), batch_size):
-            batch = todo[start : start + batch_size]
-            for position, image in zip(batch, make(batch), strict=True):
+    with batches(text, todo, batch_size) as parts:
+        for batch in parts:
+            for position, image in zip(batch, make(list(batch)), strict=True):
                 if image is None:
                     withheld.append(position)
                 else:
                     _save(image, files[position])
-            progress((start + len(batch)) / len(todo))
     return withheld
 
 

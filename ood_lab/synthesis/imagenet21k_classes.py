@@ -15,7 +15,7 @@ from ood_lab.common.hints import nearest
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.data.sources.image_formats import image_extensions
 from ood_lab.synthesis.dataset_files import Ledger
-from ood_lab.synthesis.image_batches import progress_bar
+from ood_lab.synthesis.image_batches import batches
 from ood_lab.synthesis.pretrained_models import MainObject
 
 
@@ -114,11 +114,10 @@ def with_boxes(
 ) -> pd.DataFrame:
     """The images with ``score`` and ``share`` of their main box; known ones are not looked at."""
     todo = listed[~listed["path"].isin(list(boxes.answers))]
-    with progress_bar("looking for the main objects of images", len(todo)) as progress:
-        for start in range(0, len(todo), batch_size):
-            batch = todo.iloc[start : start + batch_size]
-            predicted = model([load_rgb(path) for path in batch["path"]], batch["label"].tolist())
-            boxes.add((p, b._asdict()) for p, b in zip(batch["path"], predicted, strict=True))
-            progress((start + len(batch)) / len(todo))
+    pairs = list(zip(todo["path"], todo["label"], strict=True))
+    with batches("looking for the main objects of images", pairs, batch_size) as parts:
+        for batch in parts:
+            predicted = model([load_rgb(path) for path, _ in batch], [label for _, label in batch])
+            boxes.add((path, b._asdict()) for (path, _), b in zip(batch, predicted, strict=True))
     answers = [boxes.answers[path] for path in listed["path"]]
     return listed.assign(**{key: [box[key] for box in answers] for key in ("score", "share")})

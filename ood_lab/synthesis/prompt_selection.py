@@ -24,7 +24,7 @@ from ood_lab.shift import (
     pool_edges,
     save_edges,
 )
-from ood_lab.synthesis.image_batches import progress_bar
+from ood_lab.synthesis.image_batches import batches
 from ood_lab.synthesis.prompts import Prompts
 
 _CHUNK = 4096
@@ -35,7 +35,6 @@ def measure_prompts(
     numbers: Sequence[int],
     encode: Callable[[list[str]], Tensor],
     meter: ShiftMeter,
-    progress: Callable[[float], None] | None = None,
 ) -> ShiftDegrees:
     """Shift degrees of prompts: distance of their TEXT features to the ID IMAGE features.
 
@@ -49,17 +48,10 @@ def measure_prompts(
         numbers: of those to measure, ``[N]``.
         encode: the text encoder, N texts to ``[N, l]``.
         meter: holds the ID images and the decomposition.
-        progress: receives the share done.
     """
-    parts = []
-    for start in range(0, len(numbers), _CHUNK):
-        chunk = numbers[start : start + _CHUNK]
-        parts.append(meter(encode([prompts.text(int(number)) for number in chunk])))
-        if progress is not None:
-            progress((start + len(chunk)) / len(numbers))
-    return ShiftDegrees(
-        torch.cat([part.semantic for part in parts]), torch.cat([part.covariate for part in parts])
-    )
+    with batches("measuring prompts", numbers, _CHUNK) as chunks:
+        parts = [meter(encode([prompts.text(number) for number in chunk])) for chunk in chunks]
+    return ShiftDegrees(*(torch.cat(degrees) for degrees in zip(*parts, strict=True)))
 
 
 def choose(semantic: Ints, covariate: Ints, per_cell: int, seed: int) -> Ints:
@@ -206,8 +198,7 @@ def make_plan(
     if prompts is not None and prompts < len(pool):
         draw = np.random.default_rng(seed)
         numbers = np.sort(draw.choice(len(pool), prompts, replace=False))
-    with progress_bar("measuring prompts", len(numbers)) as progress:
-        degrees = measure_prompts(pool, numbers.tolist(), encode, meter, progress)
+    degrees = measure_prompts(pool, numbers.tolist(), encode, meter)
     semantic, covariate = degrees.semantic.numpy(), degrees.covariate.numpy()
     edges = edges or pool_edges(semantic, covariate, levels=levels)
     rows, columns = cells = edges.levels(semantic, covariate)

@@ -24,12 +24,12 @@ from ood_lab.synthesis import (
     Ledger,
     MainObject,
     Synset,
+    batches,
     check_model,
     check_package,
     imagenet21k_synsets,
     licence,
     parse_answer,
-    progress_bar,
     select_by_keyword,
     wnids_of,
     write_datasheet,
@@ -169,12 +169,10 @@ class SelectClasses(Task):
         ledger = Ledger(folder / "answers.jsonl", made_with)
         model = LanguageModel(llm, target, self.max_new_tokens)
         todo = [wnid for wnid in candidates if wnid not in ledger.answers]
-        with progress_bar("asking about classes", len(todo)) as progress:
-            for start in range(0, len(todo), self.batch_size):
-                batch = todo[start : start + self.batch_size]
+        with batches("asking about classes", todo, self.batch_size) as parts:
+            for batch in parts:
                 texts = [_fill(self.question, self.concept, synsets[wnid]) for wnid in batch]
                 ledger.add((w, {"answer": a}) for w, a in zip(batch, model(texts), strict=True))
-                progress((start + len(batch)) / len(todo))
         answers = {wnid: str(ledger.answers[wnid]["answer"]) for wnid in candidates}
         if unclear := [wnid for wnid, answer in answers.items() if parse_answer(answer) is None]:
             log.warning(

@@ -17,7 +17,9 @@ from ood_lab.schema.image_columns import LEVELS
 Names = Mapping[str, str]
 #: Tables by name.
 Tables = Mapping[str, pd.DataFrame]
-#: The same, one after another.
+#: Rows of a results table: column → value.
+Rows = pd.DataFrame | Iterable[Mapping[str, Any]]
+#: Tables with their names, one after another.
 NamedTables = Iterator[tuple[str, pd.DataFrame]]
 RESULTS = "results.parquet"
 #: Dataset of the ID test images.
@@ -46,9 +48,7 @@ class Kind:
     unit: str
     keys: tuple[str, ...]
 
-    def table(
-        self, rows: pd.DataFrame | Iterable[Mapping[str, Any]], *, model: str | None, seed: int
-    ) -> pd.DataFrame:
+    def table(self, rows: Rows, *, model: str | None, seed: int) -> pd.DataFrame:
         """Rows as a table with the core columns, then the keys; what a row lacks is missing.
 
         ``model`` is None where no model is measured, but data.

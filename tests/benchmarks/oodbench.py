@@ -76,7 +76,7 @@ def main() -> None:
     timed(
         f"scoring {ANSWERS:,} answers, 1,000 draws",
         10,
-        lambda: results_of(judged, "m", resampling=Resampling()),
+        lambda: results_of(judged, resampling=Resampling()),
     )
 
 

@@ -23,7 +23,7 @@ from ood_lab.lvlm.pages.result_sentences import MetricSentence
 from ood_lab.lvlm.questions.package_exports import Format, GroupMetric
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.questions.question_forms import COT, WORDS
-from ood_lab.schema.results import Kind, NamedTables, Names, Tables
+from ood_lab.schema.results import Kind, NamedTables, Names, Rows, Tables
 from ood_lab.schema.run_record import BenchmarkFacts, RunRecord
 
 if TYPE_CHECKING:
@@ -268,8 +268,8 @@ class Benchmark(ABC):
         return {"judged": self.read(run, questions, answers)}
 
     @abstractmethod
-    def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
-        """The results table."""
+    def results(self, run: BenchmarkSession, judgements: Tables) -> Rows:
+        """The rows of the results table."""
 
     def further(self, run: BenchmarkSession, judgements: Tables, source: Path) -> NamedTables:
         """Further tables, with the names of their files; ``source`` is that of the questions."""

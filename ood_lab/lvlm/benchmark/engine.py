@@ -321,10 +321,10 @@ class _Scoring:
         """The results, which are written; of a run in both forms, those of the second, too."""
         benchmark, run, kind = self.benchmark, self.run, self.benchmark.words.kind
         tables: dict[str, pd.DataFrame] = {}
-        results = first = benchmark.results(run, judgements.first, self.model)
+        results = first = self._table(judgements.first)
         second = None
         if judgements.second:
-            second = benchmark.results(run, judgements.second, self.model)
+            second = self._table(judgements.second)
             # What is known of the questions without an answer is given once.
             second = second[second["n_asked"].notna()]
             sides = {WORDS["cot"]: judgements.second, WORDS["plain"]: judgements.first}
@@ -351,6 +351,11 @@ class _Scoring:
         sets = second[second[PART].isna()]
         return scored, replace(scored, results=sets, judged=judgements.second, tables={})
 
+    def _table(self, judgements: Tables) -> pd.DataFrame:
+        """The results table of single answers."""
+        rows = self.benchmark.results(self.run, judgements)
+        return self.benchmark.words.kind.table(rows, model=self.model, seed=self.run.seed)
+
     def _of_models(self, judgements: _Judged) -> Tables:
         """Answers of all models to the same questions; empty where there is only one."""
         return of_models(judgements.first, self.model, self._against) if self._against else {}
@@ -366,9 +371,8 @@ class _Scoring:
 
     def _spread(self, judgements: _Judged, first: pd.DataFrame) -> pd.DataFrame:
         """The spread of the numbers over the samples."""
-        run, words = self.run, self.benchmark.words
-        repeated = [self.benchmark.results(run, item, self.model) for item in judgements.repeated]
-        wholes = [whole(first_way(item)) for item in (first, *repeated)]
+        words = self.benchmark.words
+        wholes = [whole(first_way(t)) for t in (first, *map(self._table, judgements.repeated))]
         parsed = [item["judged"] for item in (judgements.first, *judgements.repeated)]
         return sample_spread(wholes, parsed, words.compared, words.joined)
 

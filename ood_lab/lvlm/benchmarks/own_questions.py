@@ -61,7 +61,7 @@ from ood_lab.lvlm.scoring.yes_no_scores import (
 )
 from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.table import Table
-from ood_lab.schema.results import Tables
+from ood_lab.schema.results import Rows, Tables
 
 #: The set of questions that name none.
 _ONLY = "all"
@@ -196,7 +196,7 @@ class OwnQuestions(Benchmark):
             for name, item in results.items()
         }
 
-    def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
+    def results(self, run: BenchmarkSession, judgements: Tables) -> Rows:
         """See the base class."""
         table, options = judgements["judged"], run.options
         captions = judgements.get("captions", table.iloc[:0])
@@ -214,7 +214,7 @@ class OwnQuestions(Benchmark):
         if len(captions):
             of_captions = result_rows(captions, table.iloc[:0], splits, **options)
             rows += [{k: v for k, v in row.items() if k != "n_images"} for row in of_captions]
-        return self.words.kind.table(rows, model=model, seed=run.seed)
+        return rows
 
     def contrasts(self, judgements: Tables, resampling: Resampling) -> pd.DataFrame:
         """See the base class."""

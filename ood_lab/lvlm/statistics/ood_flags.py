@@ -114,7 +114,7 @@ def flag_results(
         )
         item = exact_at_ends(metric, results.estimates()[metric], results.n)
         known = {"metric": metric, **columns_of(item), "n": results.n, BY: by, **keys}
-        rows.append(KIND.table([known], model=model, seed=resampling.seed))
+        rows.append({"model": model, **known})
 
     for split, inside in {OOD: outside, **sets}.items():
         for m, name in enumerate(names):
@@ -129,7 +129,8 @@ def flag_results(
     for k in range(1, total + 1):
         missed = np.array([comb(total - m, k) / comb(total, k) for m in range(total + 1)])[votes]
         together("any", 1 - missed, part=ANY, n_models=k)
-    return pd.concat(rows, ignore_index=True)
+    table = KIND.table(rows, model=None, seed=resampling.seed)
+    return table.assign(model=[row["model"] for row in rows])
 
 
 def _best_order(flagged: Flags) -> list[int]:

@@ -62,7 +62,7 @@ from ood_lab.metrics.answer_metrics import (
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered
 from ood_lab.report.rendering.table import Table, plain_table
 from ood_lab.schema.arrays import Floats
-from ood_lab.schema.results import NamedTables, Tables
+from ood_lab.schema.results import NamedTables, Rows, Tables
 
 KIND = caption_kind("amber")
 #: ``AMBER Score = (1 - CHAIR + F1) / 2``, F1 of all yes/no questions with no as positive class.
@@ -194,14 +194,14 @@ class Amber(CaptionBenchmark):
         """Those of the files."""
         return self.source
 
-    def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
+    def results(self, run: BenchmarkSession, judgements: Tables) -> Rows:
         """See the base class."""
         captions, answers = judgements["captions"], judgements["judged"]
         rows = result_rows(captions, answers, [], unparsed=self.unparsed, **run.options)
         rows = [of_group(row) for row in rows]
         for way in sorted(WAYS, key=lambda item: item != self.unparsed) if len(captions) else ():
             rows += score_rows(captions, answers, way, run.resampling)
-        return KIND.table(rows, model=model, seed=run.seed)
+        return rows
 
     def further(self, run: BenchmarkSession, judgements: Tables, source: Path) -> NamedTables:
         """What AMBER's script prints."""

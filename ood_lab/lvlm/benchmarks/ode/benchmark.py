@@ -70,7 +70,7 @@ from ood_lab.lvlm.pages.benchmark_page import PageBlocks, ScoredRun
 from ood_lab.lvlm.questions.question_files import Question, Questions, read_questions
 from ood_lab.lvlm.training.tuning_data import QuestionTuning, sizes, write_tuning
 from ood_lab.schema.image_columns import LEVELS
-from ood_lab.schema.results import NamedTables, Tables
+from ood_lab.schema.results import NamedTables, Rows, Tables
 from ood_lab.schema.run_record import RunRecord
 
 #: File that a run leaves for the next round.
@@ -315,13 +315,11 @@ class Ode(CaptionBenchmark):
         """The concepts."""
         return _concepts(run)
 
-    def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
+    def results(self, run: BenchmarkSession, judgements: Tables) -> Rows:
         """See the base class."""
         captions, answers = judgements["captions"], judgements["judged"]
-        splits = _splits(judgements)
         options = {"finer": page.FINER, "unparsed": self.unparsed, **run.options}
-        rows = result_rows(captions, answers, splits, **options)
-        return page.KIND.table(rows, model=model, seed=run.seed)
+        return result_rows(captions, answers, _splits(judgements), **options)
 
     def further(self, run: BenchmarkSession, judgements: Tables, source: Path) -> NamedTables:
         """What AMBER's script would print, differences, tendencies, and data for fine-tuning."""

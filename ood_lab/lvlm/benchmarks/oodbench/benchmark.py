@@ -238,11 +238,10 @@ class OODBench(Benchmark):
         """What BAP counts."""
         return {name: GroupMetric(needs) for name, needs in bap_needs(self.gate_c_on_e).items()}
 
-    def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
+    def results(self, run: BenchmarkSession, judgements: Tables) -> pd.DataFrame:
         """See the base class."""
         return results_of(
             judgements["judged"],
-            model,
             gate_c_on_e=self.gate_c_on_e,
             unparsed=self.unparsed,
             **run.options,

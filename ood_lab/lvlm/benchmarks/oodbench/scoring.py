@@ -57,14 +57,13 @@ DATASET = "dataset"
 @with_uncut
 def results_of(
     judgements: pd.DataFrame,
-    model: str,
     *,
     min_count: int = 10,
     gate_c_on_e: bool = False,
     unparsed: Unparsed = "wrong",
     resampling: Resampling,
 ) -> pd.DataFrame:
-    """Everything that is reported, a table of :data:`KIND`.
+    """Everything that is reported of a model, a table of :data:`KIND`.
 
     Yes/no questions: see :func:`~ood_lab.lvlm.scoring.yes_no_scores.yes_no_rows`, and, where the
     model gives probabilities,
@@ -73,7 +72,6 @@ def results_of(
 
     Args:
         judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`.
-        model: its name.
         min_count: levels and cells with fewer pairs are missing.
         gate_c_on_e: see :func:`bap_table`.
         unparsed: the way of treating unparsed answers that comes first.
@@ -84,7 +82,7 @@ def results_of(
     options: dict[str, Any] = {"finer": [DATASET], "every": every, "min_count": min_count}
     rows = yes_no_rows(judgements, SPLITS, unparsed, **options, resampling=resampling)
     bap = _bap_rows(judgements, gate_c_on_e, **options, resampling=resampling)
-    return KIND.table([*rows, *bap, *doubts], model=model, seed=resampling.seed)
+    return KIND.table([*rows, *bap, *doubts], model=None, seed=resampling.seed)
 
 
 @with_uncut

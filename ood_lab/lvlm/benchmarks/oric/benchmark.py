@@ -69,7 +69,7 @@ from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.questions.question_forms import Forms, apart, in_forms
 from ood_lab.lvlm.scoring.wording_scores import contrasts, form_contrasts, wording_rows
 from ood_lab.schema.arrays import Ints
-from ood_lab.schema.results import NamedTables, Tables
+from ood_lab.schema.results import NamedTables, Rows, Tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,12 +356,11 @@ class Oric(Benchmark):
             )
         return {"judged": judgements}
 
-    def results(self, run: BenchmarkSession, judgements: Tables, model: str) -> pd.DataFrame:
+    def results(self, run: BenchmarkSession, judgements: Tables) -> Rows:
         """See the base class."""
         rows = wording_rows(judgements["judged"], **run.options)
-        results = page.KIND.table(rows, model=model, seed=run.seed)
         analyses = analyses_in(Path(run.record.question_file.file).parent)
-        return results if analyses is None else with_analyses(results, analyses, page.KIND)
+        return rows if analyses is None else with_analyses(rows, analyses)
 
     def further(self, run: BenchmarkSession, judgements: Tables, source: Path) -> NamedTables:
         """Predictions as ORIC's code has them, sets against ORIC, and the curves."""

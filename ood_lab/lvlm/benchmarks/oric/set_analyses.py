@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.metrics.resampling.intervals import Estimate, wilson_interval
 from ood_lab.schema.arrays import Floats, positions
 from ood_lab.schema.image_columns import LEVELS
-from ood_lab.schema.results import Kind, NamedTables
+from ood_lab.schema.results import NamedTables
 
 #: ``analysis`` of the rows of :func:`analyses_of`.
 CLIP_SCORE, MIN_DISTANCE, P_CONTEXT = "clip_score", "min_distance", "p_context"
@@ -136,19 +136,16 @@ def min_distances(questions: pd.DataFrame, space: ClipSpace) -> dict[str, float]
     return results
 
 
-def with_analyses(results: pd.DataFrame, analyses: pd.DataFrame, kind: Kind) -> pd.DataFrame:
-    """A results table with rows of the analyses: ``part`` says of what of the set.
+def with_analyses(rows: Iterable[dict[str, Any]], analyses: pd.DataFrame) -> pd.DataFrame:
+    """Rows of results with those of the analyses: ``part`` says of what of the set.
 
     Least distances of single classes are skipped, their mean is not.
 
     Args:
-        results: of a model's answers.
+        rows: of a model's answers.
         analyses: see :func:`analyses_of`.
-        kind: of the results.
     """
-    one = results.iloc[0]
-    rows = kind.table(_result_rows(analyses), model=one["model"], seed=one["seed"])
-    table = pd.concat([results, rows], ignore_index=True)
+    table = pd.DataFrame([*rows, *_result_rows(analyses)])
     return table.astype(dict.fromkeys(SIZES, "Int64"))
 
 

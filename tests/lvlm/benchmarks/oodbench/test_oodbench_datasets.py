@@ -163,7 +163,7 @@ def test_counts_of_the_paper_s_size_are_pooled_and_not_averaged():
     judged = pd.DataFrame(rows).assign(task="yes_no", split="id", status="parsed", category="car")
     judged["parser"], judged["cut"] = "yes_no", False
     judged["correct"], judged["p_yes"] = judged["parsed"] == judged["truth"], np.nan
-    found = results_of(judged, "m", resampling=Resampling(draws=5)).query(
+    found = results_of(judged, resampling=Resampling(draws=5)).query(
         "metric == 'accuracy' and unparsed == 'wrong'"
     )
     value = found.set_index(found["part"].fillna("all"))["value"]

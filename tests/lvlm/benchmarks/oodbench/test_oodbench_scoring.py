@@ -132,7 +132,7 @@ def test_failed_answers_are_never_parsed(judged):
 
 
 def test_unparsed_answers_remove_their_pair_or_count_as_wrong(judged):
-    rows = results_of(judged, "m", resampling=Resampling(draws=50)).query(
+    rows = results_of(judged, resampling=Resampling(draws=50)).query(
         "metric == 'accuracy' and split == 'ood_h'"
     )
     rows = rows[rows["semantic_level"].isna() & rows["covariate_level"].isna()]
@@ -147,7 +147,7 @@ def test_the_whole_benchmark_pools_counts(judged):
     other = judged.assign(split="id", pair_id="other " + judged["pair_id"])
     two = other[other["pair_id"].isin(["other 0", "other 1"])]
     both = pd.concat([judged, two], ignore_index=True)
-    rows = results_of(both, "m", resampling=Resampling(draws=20), min_count=1).query(
+    rows = results_of(both, resampling=Resampling(draws=20), min_count=1).query(
         "unparsed == 'drop_pair'"
     )
     rows = rows[rows["semantic_level"].isna() & rows["covariate_level"].isna()]
@@ -157,9 +157,9 @@ def test_the_whole_benchmark_pools_counts(judged):
 
 
 def test_levels_with_too_few_pairs_are_missing(judged):
-    few = results_of(judged, "m", resampling=Resampling(draws=20), min_count=11)
+    few = results_of(judged, resampling=Resampling(draws=20), min_count=11)
     assert few["semantic_level"].isna().all()
-    enough = results_of(judged, "m", resampling=Resampling(draws=20), min_count=5)
+    enough = results_of(judged, resampling=Resampling(draws=20), min_count=5)
     assert set(enough["semantic_level"].dropna()) == {1}
     assert {"ood_h"} == set(enough["split"])
 
@@ -228,7 +228,7 @@ def test_pairs_keep_what_results_are_divided_by(judged):
 def test_wandb_shows_whole_splits_the_first_way(judged):
     from ood_lab.run.tracking.experiment_loggers import answer_values
 
-    found = answer_values(results_of(judged, "m", resampling=Resampling(draws=20), min_count=5))
+    found = answer_values(results_of(judged, resampling=Resampling(draws=20), min_count=5))
     assert found["ood_h/accuracy"] == pytest.approx(13 / 16)
     assert set(found) >= {"ood_h/accuracy", "ood_h/yes_rate"}
     assert not any("nan" in key for key in found)

@@ -20,6 +20,7 @@ from ood_lab.lvlm.questions.question_files import EXISTENCE, GENERATIVE, GROUPS,
 from ood_lab.lvlm.scoring.scored_results import (
     POOLED,
     estimate_rows,
+    of_set,
     paired_contrasts,
     places,
     question_kind,
@@ -183,8 +184,7 @@ def amber_table(
     rows = []
     groups = {g: tasks for g, tasks in GROUPS.items() if judgements["task"].isin(tasks).any()}
     for split in [*splits, POOLED]:
-        texts = captions if split == POOLED else captions[captions["split"] == split]
-        of_split = judgements if split == POOLED else judgements[judgements["split"] == split]
+        texts, of_split = (of_set(table, split) for table in (captions, judgements))
         row: dict[str, Any] = {"split": split}
         if len(captions):
             row |= amber_caption_metrics(texts[list(COUNTS)].to_numpy(np.int64).sum(axis=0))
@@ -316,16 +316,15 @@ def changes(
         ``split, metric, before, after, change, ci_low, ci_high``; sets that both have, and all of
         them pooled.
     """
-    (old_captions, old_judged), (captions, judgements) = before, after
     rng = np.random.default_rng(resampling.seed)
-    both = [name for name in splits if name in set(old_captions["split"])]
+    both = [name for name in splits if name in set(before[0]["split"])]
+    tables = [[t[t["split"].isin(both)] for t in pair] for pair in zip(before, after, strict=True)]
     rows: list[dict[str, Any]] = []
     for split in [*both, POOLED]:
-        parts = [_part(table, split, both) for table in (old_captions, captions)]
-        sides = [("", CAPTION_METRICS, caption_metrics, [_caption_counts(part) for part in parts])]
-        parts = [_part(table, split, both) for table in (old_judged, judgements)]
+        texts, answers = ([of_set(table, split) for table in pair] for pair in tables)
+        sides = [("", CAPTION_METRICS, caption_metrics, [_caption_counts(part) for part in texts])]
         sides += [
-            (f"{group}_", OF_NO, yes_no_metrics, [_answer_counts(part, group) for part in parts])
+            (f"{group}_", OF_NO, yes_no_metrics, [_answer_counts(part, group) for part in answers])
             for group in _CHANGED
         ]
         for group, names, metrics, counts in sides:
@@ -333,10 +332,6 @@ def changes(
                 results = _change(counts, metrics, resampling.draws, rng)
                 rows += [{"split": split, "metric": f"{group}{m}", **results[m]} for m in names]
     return pd.DataFrame(rows)
-
-
-def _part(table: pd.DataFrame, split: str, both: Sequence[str]) -> pd.DataFrame:
-    return table[table["split"].isin(both) if split == POOLED else table["split"] == split]
 
 
 def _caption_counts(rows: pd.DataFrame) -> Ints:
@@ -357,8 +352,8 @@ def _change(
     first, second = (metrics(resampled_sums(item, draws, rng)) for item in counts)
     results = {}
     for metric in before:
-        ends = percentile_interval(second[metric] - first[metric], min(map(len, counts)))
-        old, new, low, high = map(float, (before[metric], after[metric], *ends))
-        results[metric] = {"before": old, "after": new, "change": new - old}
-        results[metric] |= {"ci_low": low, "ci_high": high}
+        interval = percentile_interval(second[metric] - first[metric], min(map(len, counts)))
+        old, new, low, high = map(float, (before[metric], after[metric], *interval))
+        ends = {"ci_low": low, "ci_high": high}
+        results[metric] = {"before": old, "after": new, "change": new - old, **ends}
     return results

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator
 
 import pandas as pd
 
@@ -13,8 +12,7 @@ from ood_lab.lvlm.scoring.answer_differences import AGREEMENT
 from ood_lab.lvlm.scoring.kind_scores import KINDS
 from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.lvlm.scoring.uncertainty import METRICS
-from ood_lab.report.rendering.metric_definitions import MISSING, percent
-from ood_lab.report.rendering.table import Cell, Head, Table, names_column, pivoted
+from ood_lab.report.rendering.table import Head, Table, mean_cell, names_column, pivoted
 from ood_lab.schema.results import PART, NamedTables, Names, whole
 
 WORDS = {
@@ -84,7 +82,7 @@ def spread_table(spread: pd.DataFrame, names: Names, metrics: Names) -> Table:
     words = {**metrics, AGREEMENT: "same answer each time"}
     splits = list(dict.fromkeys(spread["split"]))
     cells = {
-        (row["split"], Head(text)): _cell(row)
+        (row["split"], Head(text)): mean_cell({"value": row["mean"], "seed_std": row["sd"]})
         for metric, text in words.items()
         for row in spread[spread["metric"] == metric].to_dict("records")
     }
@@ -92,10 +90,3 @@ def spread_table(spread: pd.DataFrame, names: Names, metrics: Names) -> Table:
     note = "All other numbers are of the first sample of each question."
     first = names_column("split", [names.get(split, split) for split in splits], ordered=True)
     return pivoted(title, [first], splits, cells, notes=[note])
-
-
-def _cell(row: Mapping[Any, Any]) -> Cell:
-    if pd.isna(row["mean"]):
-        return Cell(MISSING)
-    spread = "" if pd.isna(row["sd"]) else f" ± {percent(row['sd'])}"
-    return Cell(f"{percent(row['mean'])}{spread}", row["mean"])

@@ -35,6 +35,8 @@ from ood_lab.report.rendering.table import (
     count_cell,
     estimate_cell,
     name_cell,
+    names_column,
+    pivoted,
 )
 from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.schema.results import PART, Names, Tables, first_way, whole, why_missing
@@ -206,8 +208,7 @@ def difference_table(
     """
     keys = ["a", "b"] if sets is None else ["a", "b", "split", PART]
     rows = table.assign(**{PART: table[PART].fillna("")}) if PART in keys else table
-    pairs = list(dict.fromkeys(zip(*(rows[key] for key in keys), strict=True)))
-    results = {(*(row[key] for key in keys), row["metric"]): row for row in rows.to_dict("records")}
+    pairs = list(dict.fromkeys(rows[keys].itertuples(index=False, name=None)))
     alone = sets is not None and len({pair[:2] for pair in pairs}) == 1
 
     def words(a: Any, b: Any, split: str = "", part: str = "") -> str:
@@ -215,20 +216,14 @@ def difference_table(
         both = "" if alone else f"{names.get(a, a)} - {names.get(b, b)}"
         return ": ".join(filter(None, [place, both]))
 
-    shown = {m: name for m, name in metrics.items() if (table["metric"] == m).any()}
-    first = Head("questions" if alone else "pair", "ascending")
-    groups = [Group(name) for name in shown.values()]
-    heads = [Head("difference"), Head("p", "ascending")]
-    heads = [first, *(replace(head, group=group) for group in groups for head in heads)]
-    cells = [
-        [
-            name_cell(words(*pair), place),
-            *(cell for metric in shown for cell in _difference(results.get((*pair, metric)))),
-        ]
-        for place, pair in enumerate(pairs)
-    ]
-    said = [*notes, P_NOTE]
-    return Table(caption, heads, cells, notes=said, spreads=True)
+    cells = {
+        (tuple(row[key] for key in keys), replace(head, group=Group(name))): cell
+        for metric, name in metrics.items()
+        for row in rows[rows["metric"] == metric].to_dict("records")
+        for head, cell in _difference(row).items()
+    }
+    first = names_column("questions" if alone else "pair", [words(*p) for p in pairs], ordered=True)
+    return pivoted(caption, [first], pairs, cells, notes=[*notes, P_NOTE], spreads=True)
 
 
 def form_table(table: pd.DataFrame, sets: Names, metrics: Names) -> Table:
@@ -260,14 +255,15 @@ def form_figure(run: ScoredRun, metrics: Names, sets: Names) -> Iterator[Planned
     yield captioned("forms", partial(bar_panels, rows, titles, sets, footer, factor=1.0))
 
 
-def _difference(row: Mapping[Any, Any] | None) -> tuple[Cell, Cell]:
-    if row is None or math.isnan(row["difference"]):
-        return Cell(MISSING), Cell(MISSING)
+def _difference(row: Mapping[Any, Any]) -> dict[Head, Cell]:
+    """A difference with its interval, and its p-value."""
     value, low, high = (100 * float(row[k]) for k in ("difference", "ci_low", "ci_high"))
-    shown = Cell(
-        f"{value:+.1f}", value, f"{low:+.1f} to {high:+.1f}", f" [{low:+.1f}, {high:+.1f}]"
-    )
-    return shown, Cell(p_text(row["p_holm"]), row["p_holm"])
+    shown, p = Cell(MISSING), Cell(MISSING)
+    if not math.isnan(value):
+        interval = f"{low:+.1f} to {high:+.1f}"
+        shown = Cell(f"{value:+.1f}", value, interval, f" [{low:+.1f}, {high:+.1f}]")
+        p = Cell(p_text(row["p_holm"]), row["p_holm"])
+    return {Head("difference"): shown, Head("p", "ascending"): p}
 
 
 def answer_figures(

@@ -45,6 +45,11 @@ class ResultPlace(NamedTuple):
     rows: pd.DataFrame
 
 
+def of_set(rows: pd.DataFrame, split: str, every: str = POOLED) -> pd.DataFrame:
+    """The rows of a set; those of ``every`` are all of them."""
+    return rows if split == every else rows[rows["split"] == split]
+
+
 def places(
     rows: pd.DataFrame,
     splits: Sequence[str],
@@ -65,8 +70,7 @@ def places(
     """
     if not len(rows):
         return
-    parts = {s: rows if s == every else rows[rows["split"] == s] for s in splits}
-    parts = {split: part for split, part in parts.items() if len(part)}
+    parts = {split: part for split in splits if len(part := of_set(rows, split, every))}
     for split, part in parts.items():
         yield ResultPlace({"split": split}, part)
     known = [name for name in LEVELS if name in rows]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import PARSED
 from ood_lab.lvlm.questions.question_files import YES_NO
-from ood_lab.lvlm.scoring.scored_results import estimate_rows
+from ood_lab.lvlm.scoring.scored_results import estimate_rows, of_set
 from ood_lab.metrics import auroc, percentile_interval
 from ood_lab.metrics.record import ACCURACY_AT_80, AUGRC, AURC
 from ood_lab.metrics.resampling.intervals import Estimate
@@ -61,14 +61,14 @@ def uncertainty_rows(
     rows = answered(judgements)
     asked = judgements[judgements["task"] == YES_NO]
     for split in [*splits, every] if every else splits:
-        part = rows if split == every else rows[rows["split"] == split]
+        part = of_set(rows, split, every)
         if not len(part):
             continue
         results = _estimates(part, _errors, resampling)
         if split not in (id_split, every) and (rows["split"] == id_split).any():
             against = partial(_against_id, id_split=str(id_split), split=split)
             results["auroc_ood"] = _estimates(rows, against, resampling)["auroc_ood"]
-        of = asked if split == every else asked[asked["split"] == split]
+        of = of_set(asked, split, every)
         yield from estimate_rows({"split": split}, results, part["pair_id"].nunique(), of)
 
 

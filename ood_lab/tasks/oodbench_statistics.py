@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ood_lab.lvlm.benchmarks.oodbench.model_statistics import OODBenchStatistics
+from ood_lab.run.job.benchmark_task import session_of
 from ood_lab.run.job.workspace import Task, Workspace
 
 
@@ -14,4 +15,4 @@ class OODBenchStatisticsTask(OODBenchStatistics, Task):
 
     def run(self, ws: Workspace) -> None:
         """Writes its tables and its page."""
-        self.write(ws.folder, ws.record, ws.seed, ws.settings, lambda: ws.clip)
+        self.write(session_of(ws))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -227,64 +226,51 @@ def spread_rows(spread: pd.DataFrame) -> Iterator[dict[str, Any]]:
             yield {**known, PART: f"{name} of {row['samples']} samples", "value": row[name]}
 
 
-@dataclass(frozen=True)
-class ModelRun:
-    """The judged answers of one model.
-
-    Attributes:
-        name: of the model.
-        path: run folder.
-        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
-    """
-
-    name: str
-    path: Path
-    judged: pd.DataFrame
-
-
-def wrong_answers(
-    runs: Sequence[ModelRun], pairs: pd.DataFrame
-) -> tuple[dict[str, Bools], pd.DataFrame]:
+def wrong_answers(judgements: Tables, pairs: pd.DataFrame) -> tuple[dict[str, Bools], pd.DataFrame]:
     """Which answers of each model are wrong, and the questions, of all splits.
 
     Args:
-        runs: of the models.
+        judgements: tables of answers by the name of the model.
         pairs: that count, see :func:`common_pairs`.
     """
-    answers = [run.judged[run.judged["task"] == YES_NO] for run in runs]
-    asked = [a[a["pair_id"].isin(pairs["pair_id"])].set_index("question_id") for a in answers]
-    wrong = {
-        run.name: ~a.loc[asked[0].index, "correct"].to_numpy(bool)
-        for run, a in zip(runs, asked, strict=True)
+    asked = {
+        name: table[(table["task"] == YES_NO) & table["pair_id"].isin(pairs["pair_id"])]
+        for name, table in judgements.items()
     }
-    return wrong, asked[0]
+    first = next(iter(asked.values())).set_index("question_id")
+    wrong = {
+        name: ~table.set_index("question_id").loc[first.index, "correct"].to_numpy(bool)
+        for name, table in asked.items()
+    }
+    return wrong, first
 
 
 def common_pairs(
-    runs: Sequence[ModelRun], unparsed: Unparsed = "wrong"
-) -> tuple[pd.DataFrame, Ints]:
+    judgements: Tables, unparsed: Unparsed = "wrong"
+) -> tuple[pd.DataFrame, dict[str, Ints]]:
     """The question pairs that count for every model, and their counts.
 
     Args:
-        runs: of M models.
+        judgements: tables of answers by the name of the model.
         unparsed: see :func:`~ood_lab.lvlm.scoring.yes_no_scores.pair_table`.
 
     Returns:
-        One row per pair (``pair_id, split, category, image, ...``), and ``[M, P, 6]``.
+        One row per pair (``pair_id, split, category, image, ...``), and ``[P, 6]`` by model.
 
     Raises:
         UserError: the models were not asked the same questions, or share no pair.
     """
-    tables = [pair_table(run.judged, unparsed).set_index("pair_id") for run in runs]
-    for run, table in zip(runs, tables, strict=True):
-        if set(table.index) != set(tables[0].index):
+    tables = {n: pair_table(t, unparsed).set_index("pair_id") for n, t in judgements.items()}
+    name, first = next(iter(tables.items()))
+    for other, table in tables.items():
+        if set(table.index) != set(first.index):
             raise UserError(
-                f"{run.path} and {runs[0].path} asked other questions: give every run the same "
+                f"{other} and {name} were asked other questions: give every run the same "
                 "task.questions=FILE"
             )
-    tables = [table.loc[tables[0].index] for table in tables]
-    kept = np.logical_and.reduce([table["kept"].to_numpy(bool) for table in tables])
+    tables = {model: table.loc[first.index] for model, table in tables.items()}
+    kept = np.logical_and.reduce([table["kept"].to_numpy(bool) for table in tables.values()])
     if not kept.any():
         raise UserError("no question pair was answered by all models")
-    counts = np.stack([table.loc[kept, COUNTS].to_numpy(np.int64) for table in tables])
-    return tables[0][kept].drop(columns=COUNTS).reset_index(), counts
+    counts = {model: table.loc[kept, COUNTS].to_numpy(np.int64) for model, table in tables.items()}
+    return first[kept].drop(columns=COUNTS).reset_index(), counts

@@ -188,10 +188,9 @@ def add_comparison(
 
 def add_hard(
     into: Findings,
-    sides: tuple[Counts, Counts, Counts],
+    sides: Mapping[str, tuple[Counts, Counts, Counts]],
     pairs: tuple[Pairs, Pairs],
     *,
-    models: Sequence[str],
     ood_split: str,
     subset: int,
     resampling: Resampling,
@@ -200,27 +199,27 @@ def add_hard(
 
     Args:
         into: where the table goes.
-        sides: counts of all models on ID, OOD and hard pairs, ``[M, P, 4]`` each.
+        sides: model → counts of its ID, OOD and hard pairs, ``[P, 4]`` each.
         pairs: the OOD and the hard ones.
-        models: M names.
         ood_split: name of the OOD split.
         subset: hard pairs of a random subset.
         resampling: of the subsets; no more than 1,000 are drawn.
     """
     rows = []
-    for model, (on_id, *others) in zip(models, zip(*sides, strict=True), strict=True):
+    for model, (on_id, *others) in sides.items():
         rows.append({"model": model, "samples": "id", **_metrics(on_id)})
         for name, side in zip((ood_split, "hard"), others, strict=True):
             drop = degradation(on_id, side, resampling)["accuracy"]
             ends = {"drop": drop.value, "low": drop.low, "high": drop.high, "p": drop.p}
             rows.append({"model": model, "samples": name, **_metrics(side), **ends})
     into.tables["samples"] = pd.DataFrame(rows)
-    inside, ood, hard = (yes_no_metrics(side.sum(axis=1))["accuracy"] for side in sides)
+    counts = [np.stack(side) for side in zip(*sides.values(), strict=True)]
+    inside, ood, hard = (yes_no_metrics(side.sum(axis=1))["accuracy"] for side in counts)
     d_hard, d_ood = inside - hard, inside - ood
     of_subsets, subset_draws = resampling_test(
         inside,
         ood,
-        sides[2],
+        counts[2],
         pairs=subset,
         draws=min(resampling.draws, _SUBSETS),
         seed=resampling.seed,

@@ -17,11 +17,11 @@ class BenchmarkTask(Benchmark, Task):
 
     def check(self, ws: Workspace) -> None:
         """See :func:`~ood_lab.lvlm.benchmark.engine.check_benchmark`."""
-        check_benchmark(self, _run_of(ws))
+        check_benchmark(self, session_of(ws))
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns the results table; None on the other ranks, and before the last stage."""
-        run = _run_of(ws)
+        run = session_of(ws)
         check_benchmark(self, run)
         if not ws.is_main:
             return None
@@ -30,7 +30,8 @@ class BenchmarkTask(Benchmark, Task):
         return results
 
 
-def _run_of(ws: Workspace) -> BenchmarkSession:
+def session_of(ws: Workspace) -> BenchmarkSession:
+    """The objects of a configuration as a benchmark takes them."""
     return BenchmarkSession(
         inputs=ws,
         folder=ws.folder,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,13 +18,14 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import packaged_table, read_config, write_csv, write_table
 from ood_lab.common.hints import suggestion
 from ood_lab.common.random_streams import Resampling
+from ood_lab.lvlm.benchmark.contract import BenchmarkSession
 from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
 from ood_lab.lvlm.image_text.base import image_features, timm_features
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.pages.benchmark_page import defined
 from ood_lab.lvlm.questions.question_files import YES_NO
-from ood_lab.lvlm.scoring.answer_differences import ModelRun, common_pairs, wrong_answers
+from ood_lab.lvlm.scoring.answer_differences import common_pairs, wrong_answers
 from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
 from ood_lab.lvlm.statistics.figures import statistics_figures
 from ood_lab.lvlm.statistics.mmd import equivalence
@@ -44,15 +45,15 @@ from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.prose import ALPHA, listing, noted, spread_of, values_of
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Cell, Head, Table
+from ood_lab.schema.finished_run import JUDGED, FinishedRun
 from ood_lab.schema.results import write_results
 from ood_lab.schema.run_record import RunRecord
 
 if TYPE_CHECKING:
-    from ood_lab.clip import ClipModel
+    pass
 
 
 import json
-from dataclasses import replace
 
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.answers.answer_files import model_name
@@ -60,7 +61,6 @@ from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, ID, read_ood_pai
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
 from ood_lab.lvlm.scoring.answer_differences import read_otherwise
 from ood_lab.schema.arrays import Bools
-from ood_lab.schema.results import read_results
 
 #: Draws behind the tables.
 DRAWS = "draws.parquet"
@@ -224,102 +224,76 @@ class OODBenchStatistics:
     foreign_clip: bool
     report: bool
 
-    def write(
-        self,
-        folder: Path,
-        record: RunRecord,
-        seed: int,
-        settings: Mapping[str, Any],
-        clip: Callable[[], ClipModel],
-    ) -> None:
-        """Computes, writes and shows all of it.
-
-        Args:
-            folder: of the run.
-            record: of the run.
-            seed: of every random choice.
-            settings: of the configuration, by group.
-            clip: builds that of ``clip=...``.
-        """
-        runs = read_runs(self.runs)
-        hard = read_runs(self.hard)
-        if hard and DATASET in runs[0].judged:
-            raise UserError(
-                f"task.hard: {runs[0].path} asks about several data sets, and hard samples "
-                "are of one: give the runs on that one"
-            )
+    def write(self, run: BenchmarkSession) -> None:
+        """Computes, writes and shows all of it."""
+        runs, hard = read_runs(self.runs), read_runs(self.hard)
         self._check(runs, hard)
-        needs_clip = self.encoder is None or self.suggestions > 0
+        first, needs_clip = next(iter(runs.values())), self.encoder is None or self.suggestions > 0
+        sources = (self.train, built_in(first) or first.folder)
         if self.train is not None and needs_clip and not self.foreign_clip:
-            for run in (self.train, built_in(runs[0].path) or runs[0].path):
-                images = {"annotations": read_config(Path(run)).get("annotations")}
-                refuse_foreign({**settings, **images}, ("annotations",), ("clip",))
-        corpora = self._corpora()
-        pairs, counts = common_pairs(runs, self.unparsed)
+            for folder in sources:
+                images = {"annotations": read_config(Path(str(folder))).get("annotations")}
+                refuse_foreign({**run.inputs.settings, **images}, ("annotations",), ("clip",))
+        corpora, judgements = self._corpora(), _judged(runs)
+        pairs, counts = common_pairs(judgements, self.unparsed)
         divided = division_flags(self.divisions, pairs)
         inside, ood = (pairs["split"].to_numpy() == split for split in ("id", self.split))
         if not inside.any() or not ood.any():
             raise UserError(f"the questions have no pairs of id and {self.split}")
-        results, resampling = Findings(), Resampling(self.draws, seed)
-        names = [run.name for run in runs]
-        losses = {name: (c[inside], c[ood]) for name, c in zip(names, counts, strict=True)}
+        results, resampling = Findings(), Resampling(self.draws, run.seed)
+        losses = {name: (c[inside], c[ood]) for name, c in counts.items()}
         add_degradations(
             results, losses, self.open, eta_resample=self.eta_resample, resampling=resampling
         )
-        wrong, asked = wrong_answers(runs, pairs)
+        wrong, asked = wrong_answers(judgements, pairs)
         of_ood, numbers = (asked["split"] == self.split).to_numpy(), pd.factorize(asked["pair_id"])
         add_comparison(results, wrong, of_ood, numbers[0], resampling=resampling)
         if hard:
-            sides = (counts[:, inside], counts[:, ood], common_pairs(hard, self.unparsed)[1])
-            both = self._both_kinds(runs[0], pairs[ood], hard[0])
-            size, split = self.hard_pairs, self.split
+            on_hard = common_pairs(_judged(hard), self.unparsed)[1]
             add_hard(
                 results,
-                sides,
-                both,
-                models=names,
-                ood_split=split,
-                subset=size,
+                {name: (*losses[name], on_hard[name]) for name in losses},
+                self._both_kinds(first, pairs[ood], next(iter(hard.values()))),
+                ood_split=self.split,
+                subset=self.hard_pairs,
                 resampling=resampling,
             )
         if corpora is not None:
-            record.overlap = corpora.told
+            run.record.overlap = corpora.told
             corpora.overlap(results, self.epsilon)
             if self.suggestions:
-                corpora.suggest(results, clip(), self.suggestions)
+                corpora.suggest(results, run.inputs.clip, self.suggestions)
         if self.train is not None:
-            results.tables["mmd"] = self._mmd(results, clip, seed, runs[0].path)
-        flags = flags_of_models(
-            dict(zip(names, counts, strict=True)), divided, pairs, resampling=resampling
-        )
+            results.tables["mmd"] = self._mmd(
+                results, run, [self._ood_pairs(folder) for folder in sources]
+            )
+        flags = flags_of_models(counts, divided, pairs, resampling=resampling)
         if flags is not None:
             results.tables |= flag_tables(flags)
-            write_results(flags, folder)
+            write_results(flags, run.folder)
         for name, table in results.tables.items():
-            write_csv(table, folder / f"{name}.csv")
-        write_table(results.draws, folder / DRAWS)
-        self._show(folder, record, results, runs, pairs["split"], flags)
+            write_csv(table, run.folder / f"{name}.csv")
+        write_table(results.draws, run.folder / DRAWS)
+        run.record.title = f"OODBench's statistics: {', '.join(runs)}"
+        run.record.runs = {name: str(of) for name, of in runs.items()}
+        self._show(run, results, pairs["split"], flags)
 
     def _show(
         self,
-        folder: Path,
-        record: RunRecord,
+        run: BenchmarkSession,
         results: Findings,
-        runs: Sequence[ModelRun],
         pairs: pd.Series,
         flags: pd.DataFrame | None,
     ) -> None:
         said = [*statistics_sentences(results, pairs, self.split)]
         said += [] if flags is None else flag_sentences(flags)
         blocks = [*(Text(item, "answer") for item in said), *statistics_tables(results)]
-        show_blocks(blocks, folder, "oodbench_statistics")
-        names, ood = [run.name for run in runs], SPLITS[self.split]
-        record.title = f"OODBench's statistics: {', '.join(names)}"
+        show_blocks(blocks, run.folder, "oodbench_statistics")
+        ood, record = SPLITS[self.split], run.record
         record.sentence = (
             f"ID against {ood}; {len(pairs):,} question pairs that all "
             f"models answered; {self.draws:,} resamples. Intervals: 95%, of TOST and MMD 90%"
         )
-        record.runs = {run.name: str(run.path) for run in runs}
         if self.report:
             with optional("statistics.html"):
                 figures = list(statistics_figures(results.tables, results.draws, ood))
@@ -332,7 +306,7 @@ class OODBenchStatistics:
                     definitions=defined("oodbench_statistics"),
                     record=record,
                 )
-                page.write(folder / "statistics.html")
+                page.write(run.folder / "statistics.html")
 
     def _corpora(self) -> Corpora | None:
         """The texts of the training data, and what counts as a name in them."""
@@ -345,16 +319,21 @@ class OODBenchStatistics:
             self.corpora, pairs, self.synonyms, set(division["category"].astype(str))
         )
 
-    def _check(self, runs: Sequence[ModelRun], hard: Sequence[ModelRun]) -> None:
-        names = [run.name for run in runs]
+    def _check(self, runs: Mapping[str, FinishedRun], hard: Mapping[str, FinishedRun]) -> None:
         if not runs:
             raise UserError("no model: give run folders as task.runs=['RUN_A','RUN_B']")
-        if wrong := [name for name in self.open if name not in names]:
-            raise UserError(f"task.open names '{wrong[0]}': {suggestion(wrong[0], names)}")
-        if hard and [run.name for run in hard] != names:
+        first = next(iter(runs.values()))
+        if hard and DATASET in first.judged:
             raise UserError(
-                f"task.hard has runs of {', '.join(run.name for run in hard)}; give those of "
-                f"{', '.join(names)}, in this order"
+                f"task.hard: {first} asks about several data sets, and hard samples "
+                "are of one: give the runs on that one"
+            )
+        if wrong := [name for name in self.open if name not in runs]:
+            raise UserError(f"task.open names '{wrong[0]}': {suggestion(wrong[0], runs)}")
+        if hard and [*hard] != [*runs]:
+            raise UserError(
+                f"task.hard has runs of {', '.join(hard)}; give those of {', '.join(runs)}, in "
+                "this order"
             )
         if self.corpora and self.train is None:
             raise UserError(
@@ -368,20 +347,20 @@ class OODBenchStatistics:
             raise UserError("give task.encoder and task.encoder_weights together")
 
     def _both_kinds(
-        self, run: ModelRun, asked: pd.DataFrame, hard: ModelRun
+        self, run: FinishedRun, asked: pd.DataFrame, hard: FinishedRun
     ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """The OOD pairs and the hard ones.
 
         The benchmark asks a part of the pairs where there are many; what they share with the hard
         ones is a property of them all.
         """
-        place = built_in(run.path)
+        place = built_in(run)
         if place is None:
             log.warning(
                 "E5 counts only the %s pairs of the questions, as %s has no audit.csv with all of "
                 "them",
                 self.split,
-                run.path,
+                run,
             )
         ood = asked if place is None else self._ood_pairs(place)
         first, second = (
@@ -405,28 +384,27 @@ class OODBenchStatistics:
         return pairs[pairs["split"] == self.split]
 
     def _mmd(
-        self, into: Findings, clip: Callable[[], ClipModel], seed: int, run: Path
+        self, into: Findings, run: BenchmarkSession, sides: Sequence[pd.DataFrame]
     ) -> pd.DataFrame:
         """Train's OOD pairs against those of the questions, by the features of their images."""
-        sides = [self._ood_pairs(folder) for folder in (self.train, built_in(run) or run)]
         files = sorted({file for side in sides for file in side["file"]})
         paths = [Path(file) for file in files]
         if self.encoder is None:
-            features = image_features(clip(), paths)
+            features = image_features(run.inputs.clip, paths)
         else:
             features = timm_features(self.encoder, str(self.encoder_weights), paths)
         place = {file: row for row, file in enumerate(files)}
         train, val = ([place[file] for file in side["file"]] for side in sides)
         classes, of_val = (side["category"].to_numpy() for side in sides)
         numbers = equivalence(
-            features[train], classes, features[val], of_val, draws=self.mmd_draws, seed=seed
+            features[train], classes, features[val], of_val, draws=self.mmd_draws, seed=run.seed
         )._asdict()
         into.keep("mmd", numbers.pop("drawn"))
         return pd.DataFrame(numbers.items(), columns=["quantity", "value"])
 
 
-def read_runs(folders: Sequence[str]) -> list[ModelRun]:
-    """Reads run folders of ``task=oodbench``.
+def read_runs(folders: Sequence[str]) -> dict[str, FinishedRun]:
+    """Run folders of ``task=oodbench`` by the name of their model.
 
     Their folders distinguish models of the same name.
 
@@ -434,23 +412,20 @@ def read_runs(folders: Sequence[str]) -> list[ModelRun]:
         UserError: a folder is not a finished run of that task, or is named twice, or replies are
             read by different parsers.
     """
-    runs = []
-    for folder in map(Path, folders):
-        if not (folder / "judged.parquet").is_file():
-            raise UserError(
-                f"{folder} is not a finished run of task=oodbench: it has no judged.parquet"
-            )
-        results = read_results(folder)
-        name = str(results["model"].iloc[0]) if len(results) else folder.parent.name
-        judgements = read_table(folder / "judged.parquet")
-        runs.append(ModelRun(name, folder, without_rest(judgements)))
-    if len({run.path.resolve() for run in runs}) < len(runs):
+    runs = [FinishedRun(Path(folder)) for folder in folders]
+    if missing := [run for run in runs if not run.has(JUDGED)]:
+        raise UserError(f"{missing[0]} is not a finished run of task=oodbench: it has no {JUDGED}")
+    paths = [run.folder for run in runs]
+    if len({path.resolve() for path in paths}) < len(paths):
         raise UserError("a run is named twice")
-    paths = [run.path for run in runs]
-    if paths and (other := read_otherwise(RunRecord.read(paths[0]).reading, "", paths)):
+    if runs and (other := read_otherwise(runs[0].record.reading, "", paths)):
         raise UserError(next(iter(other.values())))
-    names = _told_apart([(run.name, run.path) for run in runs])
-    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+    models = [str(next(iter(run.results["model"]), run.folder.parent.name)) for run in runs]
+    return dict(zip(_told_apart(list(zip(models, paths, strict=True))), runs, strict=True))
+
+
+def _judged(runs: Mapping[str, FinishedRun]) -> dict[str, pd.DataFrame]:
+    return {name: without_rest(run.judged) for name, run in runs.items()}
 
 
 def _told_apart(runs: Sequence[tuple[str, Path]]) -> list[str]:
@@ -497,9 +472,9 @@ def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Boo
     return results
 
 
-def built_in(run: Path) -> Path | None:
+def built_in(run: FinishedRun) -> Path | None:
     """The folder of the run that built a run's questions and still lists all pairs, if any."""
     # A run that was given its questions has no audit of its own.
-    asked = (read_config(run).get("task") or {}).get("questions")
-    places = [run, Path(asked).parent] if asked else [run]
+    asked = (run.config.get("task") or {}).get("questions")
+    places = [run.folder, Path(asked).parent] if asked else [run.folder]
     return next((place for place in places if (place / "audit.csv").is_file()), None)

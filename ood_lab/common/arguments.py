@@ -36,6 +36,9 @@ Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 Positive = Annotated[float, Gt(0)]
 Share = Annotated[float, Interval(ge=0, le=1)]
 
+#: By name: a node of the configuration, the arguments of a call, or all that a result depends on.
+Settings = Mapping[str, Any]
+
 _Class = TypeVar("_Class")
 _CONFIG = ConfigDict(arbitrary_types_allowed=True)
 #: What to give instead, by the kind of pydantic's error; others in its own words.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import packaged_table, write_text
 from ood_lab.common.installed_packages import package_versions
@@ -29,7 +30,7 @@ class Ledger:
         UserError: the file holds answers that were made with something else.
     """
 
-    def __init__(self, path: Path, made_with: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, made_with: Settings) -> None:
         self.path = path
         header = json.dumps({"made_with": dict(made_with)})
         create_with(path, f"{header}\n")
@@ -58,9 +59,7 @@ PLAN, MADE_WITH = "plan.csv", "plan.json"
 TEXTS = ("label", "style", "prompt", "negative_prompt", "exemplar_label")
 
 
-def keep_plan(
-    folder: Path, made_with: Mapping[str, Any], make: Callable[[], pd.DataFrame]
-) -> pd.DataFrame:
+def keep_plan(folder: Path, made_with: Settings, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
     """The plan of ``folder``, which must have been made with the same settings, or a new one.
 
     Args:
@@ -84,7 +83,7 @@ def keep_plan(
     )
 
 
-def keep_settings(path: Path, made_with: Mapping[str, Any]) -> None:
+def keep_settings(path: Path, made_with: Settings) -> None:
     """Writes the settings, or checks that those of an earlier run were the same.
 
     Args:
@@ -120,7 +119,7 @@ def write_datasheet(
     folder: Path,
     ood_set: str,
     facts: Mapping[str, Any],
-    made_with: Mapping[str, Any],
+    made_with: Settings,
     licences: Mapping[str, str] | None = None,
     **words: str,
 ) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.synthesis.pretrained_models import (
     check_model,
@@ -79,7 +80,7 @@ class MaterialTransfer:
         adapter: Mapping[str, str],
         scale: float,
         prompt: str,
-        arguments: Mapping[str, Any],
+        arguments: Settings,
         device: torch.device,
         dtype: torch.dtype,
         variant: str | None = None,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.synthesis.pretrained_models import check_model, check_package
 
@@ -74,7 +75,7 @@ class TextToImage:
     def __init__(
         self,
         source: str,
-        arguments: Mapping[str, Any],
+        arguments: Settings,
         device: torch.device,
         dtype: torch.dtype,
         variant: str | None = None,
@@ -126,7 +127,7 @@ def load_pipeline(kind: Any, source: str, device: torch.device, **arguments: Any
     return pipeline.to(device)
 
 
-def check_arguments(pipeline: Any, arguments: Mapping[str, Any]) -> set[str]:
+def check_arguments(pipeline: Any, arguments: Settings) -> set[str]:
     """Names that a call of the pipeline takes; raises ``UserError`` naming those it does not."""
     accepted = set(inspect.signature(pipeline.__call__).parameters)
     if unknown := sorted(set(arguments) - accepted):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
@@ -101,7 +102,7 @@ class OODBenchAblation(Task):
         return bar_panels(table, metrics, runs, "95% intervals.", row="setting", series=series)
 
 
-def differences_of(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def differences_of(settings: Sequence[Settings]) -> list[str]:
     """What of the settings differs, as a label for each of them: ``threshold=0.05``.
 
     Settings that one of them lacks count as different; equal ones are numbered.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import lock, require_space
@@ -66,7 +67,7 @@ class Answer:
     usage: Mapping[str, int] = field(default_factory=dict)
     latency_s: float | None = None
     error: str | None = None
-    made_with: Mapping[str, Any] = field(default_factory=dict)
+    made_with: Settings = field(default_factory=dict)
     server: str | None = None
     reasoning: str | None = None
     retries: int = 0
@@ -77,7 +78,7 @@ class Answer:
 Answers = Mapping[str, Answer]
 
 
-def answer_key(messages_hash: str, made_with: Mapping[str, Any]) -> str:
+def answer_key(messages_hash: str, made_with: Settings) -> str:
     """SHA-256 (32 digits) of the messages and of what the answer is made with.
 
     The id of the question is not part of it: the same question of two benchmarks, or after a
@@ -144,7 +145,7 @@ class AnswerStore:
                 self._keep(answer)
 
     def find(
-        self, messages_hash: str, made_with: Mapping[str, Any], server: str | None = None
+        self, messages_hash: str, made_with: Settings, server: str | None = None
     ) -> Answer | None:
         """The answer to these messages, wherever it was paid for; None where there is none.
 
@@ -238,7 +239,7 @@ def server_of(answer: Answer) -> str | None:
     return one_address(answer.server) if answer.server else None
 
 
-def model_of(made_with: Mapping[str, Any]) -> str:
+def model_of(made_with: Settings) -> str:
     """What made an answer, as text: all of it but the address and the longest length."""
     core = {k: v for k, v in made_with.items() if k != "server"}
     settings = dict(core.get("gen_kwargs") or {})
@@ -255,7 +256,7 @@ def _one_kind_of_number(node: Any) -> Any:
     return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
 
 
-def _serves(answer: Answer, made_with: Mapping[str, Any]) -> bool:
+def _serves(answer: Answer, made_with: Settings) -> bool:
     """Whether an answer of the same :func:`model_of` is what this model would reply."""
     if "server" in made_with and server_of(answer) != one_address(made_with["server"]):
         return False
@@ -271,17 +272,17 @@ def _serves(answer: Answer, made_with: Mapping[str, Any]) -> bool:
     return greedy and ended and (fits or (tokens is not None and tokens < (limit or 0)))
 
 
-def _limit(made_with: Mapping[str, Any]) -> tuple[str | None, int | None]:
+def _limit(made_with: Settings) -> tuple[str | None, int | None]:
     settings = made_with.get("gen_kwargs") or {}
     return next(((name, settings[name]) for name in _LIMITS if name in settings), (None, None))
 
 
-def model_name(made_with: Mapping[str, Any]) -> str:
+def model_name(made_with: Settings) -> str:
     """Name of a model: the last part of its path."""
     return str(made_with.get("model", "model")).rstrip("/").rpartition("/")[2] or "model"
 
 
-def store_of(made_with: Mapping[str, Any], folder: Path) -> AnswerStore:
+def store_of(made_with: Settings, folder: Path) -> AnswerStore:
     """The file of a model's answers: its name, and a hash of what tells it from others.
 
     Answers in other files of models of that name are found, too, where they are of the same model:

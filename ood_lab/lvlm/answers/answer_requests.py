@@ -20,6 +20,7 @@ from typing import Any
 from rich import get_console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.file_records import file_sha256, text_sha256
 from ood_lab.common.progress import Pace
@@ -229,7 +230,7 @@ def _asked(todo: Mapping[str, Request], model: ChatModel) -> Iterator[Answer]:
 def answer_of(
     question: Question,
     messages_hash: str,
-    made_with: Mapping[str, Any],
+    made_with: Settings,
     reply: Reply,
     server: str | None = None,
 ) -> Answer:

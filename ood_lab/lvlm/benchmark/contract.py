@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import pandas as pd
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.answer_files import Answer, Answers, store_of
 from ood_lab.lvlm.answers.judgements import judge, with_unsure
@@ -46,7 +47,7 @@ class BenchmarkInputs(Protocol):
     """
 
     @property
-    def settings(self) -> Mapping[str, Any]: ...  # noqa: D102
+    def settings(self) -> Settings: ...  # noqa: D102
     @property
     def annotations(self) -> Annotations: ...  # noqa: D102
     @property

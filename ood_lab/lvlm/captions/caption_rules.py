@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, Protocol
 
+from ood_lab.common.arguments import Settings
 from ood_lab.lvlm.captions.nouns import spacy_pipeline
 
 #: AMBER's: above it two words are synonyms.
@@ -17,7 +18,7 @@ class Similarity(Protocol):
     """Tells synonyms."""
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """What tells its results from another's: way, model, version."""
 
     def __call__(self, first: str, second: str) -> bool:
@@ -29,7 +30,7 @@ class Association:
     """Equality: only the association tables know synonyms. Needs no data."""
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """The way."""
         return {"similarity": "association"}
 
@@ -54,7 +55,7 @@ class SpacyVectors:
     threshold: float = THRESHOLD
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """The way, the model, its version and the threshold."""
         version = self._pipeline.meta.get("version", "")
         return {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Protocol
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import reported_as
 from ood_lab.lvlm.parsers.base import english
 
@@ -18,7 +19,7 @@ class NounExtractor(Protocol):
     """Finds the words of a vocabulary in a caption."""
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """What tells its results from another's: way, package, model, versions."""
 
     def __call__(self, caption: str, vocabulary: Collection[str]) -> list[str]:
@@ -36,7 +37,7 @@ class Lexicon:
     """
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """The way, and the package of plurals."""
         return {"nouns": "lexicon", "plurals": "inflect"}
 
@@ -85,7 +86,7 @@ class SpacyNouns:
     model: str = "en_core_web_lg"
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """The way, the model and its version."""
         meta = self._pipeline.meta
         return {"nouns": "spacy", "model": self.model, "version": meta.get("version", "")}
@@ -109,7 +110,7 @@ class NltkNouns:
     """
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """The way and the version."""
         return {"nouns": "nltk", "version": _nltk().__version__}
 

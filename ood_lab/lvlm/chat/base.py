@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from ood_lab.common.arguments import Remedy
+from ood_lab.common.arguments import Remedy, Settings
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.questions.question_files import LONGEST, Question
 
@@ -45,7 +45,7 @@ class Request:
     messages: Sequence[Message]
     question: Question
     messages_hash: str = ""
-    made_with: Mapping[str, Any] = field(default_factory=dict)
+    made_with: Settings = field(default_factory=dict)
 
 
 Requests = Sequence[Request]
@@ -109,11 +109,11 @@ class ChatModel:
     logprobs: int | None = None
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """Everything that can change a reply: model, revision, weights, generation settings."""
         raise NotImplementedError
 
-    def made_for(self, question: Question) -> Mapping[str, Any]:
+    def made_for(self, question: Question) -> Settings:
         """The same for this question, where a model treats questions differently."""
         return self.made_with
 

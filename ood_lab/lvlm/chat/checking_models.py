@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from ood_lab.common.arguments import Share
+from ood_lab.common.arguments import Settings, Share
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import file_sha256
 from ood_lab.lvlm.chat.base import ChatModel, ReasoningTags, Reply, Request, Requests
@@ -25,7 +25,7 @@ class _Rule(ChatModel):
     name: ClassVar[str]
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """The rule and its settings."""
         return {"backend": self.name, "model": self.name, **vars(self)}
 
@@ -88,7 +88,7 @@ class Oracle(_Rule):
     name: ClassVar[str] = "oracle"
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """Accuracy and seed; answers of before, when numbers were always right, are others."""
         errs = {} if self.accuracy == 1 else {"errs_in": "yes, no and numbers"}
         return {**super().made_with, **errs}
@@ -124,7 +124,7 @@ class Replay(ChatModel):
         self._expected: Requests = ()
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """The content of the file, and how its lines are matched."""
         self.check()
         digest = file_sha256(self.path)[:32]

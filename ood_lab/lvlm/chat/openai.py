@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Interval
 
-from ood_lab.common.arguments import Count, Remedy
+from ood_lab.common.arguments import Count, Remedy, Settings
 from ood_lab.common.errors import Stopped, UserError
 from ood_lab.lvlm.chat.base import (
     ChatModel,
@@ -102,7 +102,7 @@ class OpenAIChat(OpenAIServer, ChatModel):
     temperature: float | None = 0.0
     seed: int | None = None
     max_pixels: Count | None = None
-    extra_body: Mapping[str, Any] | None = None
+    extra_body: Settings | None = None
     by_server: bool = False
     price: Annotated[Price | None, Remedy(PRICE)] = None
     image_tokens: Count | None = None
@@ -139,7 +139,7 @@ class OpenAIChat(OpenAIServer, ChatModel):
         return one_address(self.base_url)
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """Model and what is sent with every request; not the key."""
         made_with = {
             "backend": "openai",
@@ -150,7 +150,7 @@ class OpenAIChat(OpenAIServer, ChatModel):
         }
         return made_with | ({"server": self.server} if self.by_server else {})
 
-    def made_for(self, question: Question) -> Mapping[str, Any]:
+    def made_for(self, question: Question) -> Settings:
         """The same for a question, with the longest reply that it gets."""
         made_with = {**self.made_with, "gen_kwargs": self._fields_for(question)}
         sample = question.meta.get(SAMPLE, 1)
@@ -372,7 +372,7 @@ def _thought_of(node: Any) -> str:
 
 def estimate(
     requests: Requests,
-    fields: Iterable[Mapping[str, Any]],
+    fields: Iterable[Settings],
     image_tokens: int | None,
     price: Price | None,
 ) -> str:
@@ -408,7 +408,7 @@ def estimate(
     return ", ".join(parts)
 
 
-def _most_of_replies(requests: Iterable[Mapping[str, Any]]) -> int | None:
+def _most_of_replies(requests: Iterable[Settings]) -> int | None:
     """Tokens of all replies at their longest; None where nothing bounds them."""
     total = 0
     for fields in requests:

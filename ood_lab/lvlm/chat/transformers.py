@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ood_lab.common.arguments import Count
+from ood_lab.common.arguments import Count, Settings
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.grouping import grouped
@@ -190,7 +190,7 @@ class TransformersChat(ChatModel):
         return ModelFolder(self.path, "lvlm.path", self.trust_remote_code, self.download)
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """Content of the folder and everything that changes a reply."""
         return {
             "backend": "transformers",
@@ -202,7 +202,7 @@ class TransformersChat(ChatModel):
             "dtype": self._dtype,
         }
 
-    def made_for(self, question: Question) -> Mapping[str, Any]:
+    def made_for(self, question: Question) -> Settings:
         """The same with the longest reply to this question."""
         longest = longest_reply(self.max_new_tokens, question)
         return {**self.made_with, "gen_kwargs": {"max_new_tokens": longest, "do_sample": False}}

@@ -11,6 +11,7 @@ import networkx as nx
 import numpy as np
 from PIL import Image
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.random_streams import text_stream
 from ood_lab.lvlm.concepts.concepts import Attribute, Kind, Pair, distance, frequency
@@ -153,7 +154,7 @@ class Order:
     prompt: str
     negative_prompt: str = ""
     style: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
     also: tuple[str, ...] = ()
     states: Attributes = (None, None)
     actions: Attributes = (None, None)
@@ -174,7 +175,7 @@ class Generator(Protocol):
     """Makes images of compositions."""
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """Everything that can change an image: weights, settings, versions."""
 
     def check(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 from PIL import Image
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import file_sha256
 from ood_lab.common.grouping import grouped
@@ -34,14 +35,14 @@ class DiffusionGenerator(PromptGenerator):
     """
 
     path: str | None = None
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Settings = field(default_factory=dict)
     device: str | None = None
     dtype: str = "float32"
     variant: str | None = None
     download: bool = False
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """The pipeline's own description, the settings and the versions."""
         from ood_lab.synthesis import package_versions
 

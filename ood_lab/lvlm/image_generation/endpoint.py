@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 from annotated_types import Gt
 from PIL import Image, UnidentifiedImageError
 
-from ood_lab.common.arguments import Count
+from ood_lab.common.arguments import Count, Settings
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.server.server_connection import OpenAIServer
 from ood_lab.lvlm.chat.server.throttle import FailedAttempt
@@ -47,13 +47,13 @@ class EndpointGenerator(OpenAIServer, PromptGenerator):
 
     concurrency: Count = 4
     timeout_s: Annotated[float, Gt(0.0)] = 300.0
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Settings = field(default_factory=dict)
     seed_field: str | None = None
     negative_field: str | None = None
     node: ClassVar[str] = "generator"
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """Server, model and what is sent with every request; not the key."""
         return {
             "generator": "openai",
@@ -97,7 +97,7 @@ class EndpointGenerator(OpenAIServer, PromptGenerator):
         except FailedAttempt as error:
             return None if any(word in error.body for word in _WITHHELD) else error.message
 
-    def _refused(self, error: Any, body: Mapping[str, Any]) -> str | None:
+    def _refused(self, error: Any, body: Settings) -> str | None:
         return super()._refused(error, {"model": self.model})  # other fields may be of one image
 
     def _image(self, answer: Any) -> Image.Image:

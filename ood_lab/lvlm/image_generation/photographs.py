@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageOps
 
 from ood_lab.clip import ClipModel
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import read_texts, write_csv, write_table
@@ -110,7 +110,7 @@ class WithPhotographs:
     origins: Mapping[str, Photographs]
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """What the generator says, and a digest of all photographs' names."""
         listed = {
             name: sorted(map(repr, results.items())) for name, results in self.origins.items()

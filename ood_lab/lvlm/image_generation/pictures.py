@@ -12,6 +12,7 @@ from typing import Any
 
 import networkx as nx
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError
 from ood_lab.common.grouping import grouped
 from ood_lab.common.line_files import write_records
@@ -65,7 +66,7 @@ def file_of(order: Order, folder: Path) -> Path:
     return folder / IMAGES / f"{order.file}{SUFFIX}"
 
 
-def _write_plan(orders: Sequence[Order], made_with: Mapping[str, Any], folder: Path) -> None:
+def _write_plan(orders: Sequence[Order], made_with: Settings, folder: Path) -> None:
     header = {"made_with": dict(made_with)}
     file = folder / PLAN
     if file.exists():

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import networkx as nx
 
-from ood_lab.common.arguments import Count
+from ood_lab.common.arguments import Count, Settings
 from ood_lab.common.random_streams import text_stream
 from ood_lab.lvlm.concepts.concepts import Kind
 from ood_lab.lvlm.image_generation.compositions import (
@@ -32,7 +31,7 @@ class Variant:
 
     words: str = POSITIVE
     negative: str = NEGATIVE
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Settings = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)

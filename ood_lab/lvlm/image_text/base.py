@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from timm.data import create_transform, resolve_model_data_config
 from torch import Tensor
 
 from ood_lab.clip import ClipModel
+from ood_lab.common.arguments import Settings
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import read_table, write_table
@@ -43,7 +44,7 @@ class ImageTextModel(Protocol):
     name: str
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """Everything that can change a score: weights, template, scale."""
 
     def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers.answer_files import store_of
 from ood_lab.lvlm.answers.answer_requests import answers_to
@@ -42,7 +42,7 @@ class ChatScores:
     name: str = "chat"
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """The vision-language model, the question, and whether probabilities are requested."""
         settings = {"template": self.template, "logprobs": self.model.logprobs}
         return {"chat": dict(self.model.made_with), **settings}

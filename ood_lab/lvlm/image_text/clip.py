@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from ood_lab.clip import ClipModel
-from ood_lab.common.arguments import BatchSize
+from ood_lab.common.arguments import BatchSize, Settings
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.image_text.base import (
@@ -59,7 +58,7 @@ class ClipScores:
         return self.clip.logit_scale if self.scale is None else self.scale
 
     @cached_property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """Weights, template and scale."""
         return {**self.clip.identity, "template": self.template, "scale": round(self._factor, 6)}
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from annotated_types import Interval
 from PIL import Image
 
 from ood_lab.clip import ClipModel
+from ood_lab.common.arguments import Settings
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.lvlm.chat.base import ChatModel, Reply, Requests
 from ood_lab.lvlm.image_text.base import encoded_images
@@ -41,7 +42,7 @@ class ClipThreshold(ChatModel):
         self.template = template_of(self.clip, self.template)
 
     @cached_property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """Weights, threshold and template."""
         identity = self.clip.identity
         settings = {"threshold": self.threshold, "template": self.template}

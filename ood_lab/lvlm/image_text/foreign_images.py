@@ -7,6 +7,7 @@ from typing import Any
 
 from ood_lab.clip.loading import folder_facts
 from ood_lab.clip.weight_sources import shipped_folder
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError
 
 _REAL = {
@@ -18,9 +19,7 @@ _REAL = {
 _BUILTIN = "ood_lab.builtin."
 
 
-def refuse_foreign(
-    settings: Mapping[str, Any], images: tuple[str, ...], judges: tuple[str, ...]
-) -> None:
+def refuse_foreign(settings: Settings, images: tuple[str, ...], judges: tuple[str, ...]) -> None:
     """Rejects a shipped CLIP where images that are not builtin come before it.
 
     Nothing is loaded: the name of the CLIP and the target of the images' node decide.
@@ -40,7 +39,7 @@ def refuse_foreign(
             refuse_shipped(settings, f"{group}={name}" if name else f"this {group}", judges)
 
 
-def refuse_shipped(settings: Mapping[str, Any], source: str, judges: tuple[str, ...]) -> None:
+def refuse_shipped(settings: Settings, source: str, judges: tuple[str, ...]) -> None:
     """Rejects a shipped CLIP.
 
     Args:
@@ -60,7 +59,7 @@ def refuse_shipped(settings: Mapping[str, Any], source: str, judges: tuple[str, 
             )
 
 
-def shipped_clips(settings: Mapping[str, Any], group: str) -> Iterator[tuple[str, str]]:
+def shipped_clips(settings: Settings, group: str) -> Iterator[tuple[str, str]]:
     """What to call each CLIP of a group that comes with the package, and what it knows."""
     for label, clip in _clips(group, settings.get(group) or {}):
         folder = shipped_folder(str(clip))
@@ -68,12 +67,12 @@ def shipped_clips(settings: Mapping[str, Any], group: str) -> Iterator[tuple[str
             yield label, str(knows)
 
 
-def is_builtin(node: Mapping[str, Any]) -> bool:
+def is_builtin(node: Settings) -> bool:
     """Whether a node of the configuration makes builtin images."""
     return str(node.get("_target_")).startswith(_BUILTIN)
 
 
-def _clips(group: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _clips(group: str, node: Settings) -> Iterator[tuple[str, Any]]:
     """What to call each CLIP of a node, and its name."""
     if group == "clip":
         yield f"clip.name={node.get('name')}", node.get("name")

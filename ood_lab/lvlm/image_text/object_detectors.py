@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 from PIL import Image
 
-from ood_lab.common.arguments import Share
+from ood_lab.common.arguments import Settings, Share
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json
@@ -138,7 +138,7 @@ class ObjectDetector(ChatModel):
         return "grounding_dino" if config.model_type.endswith("grounding-dino") else "detector"
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """Weights, threshold, and how objects are put to the model."""
         return {
             "backend": self._backend,

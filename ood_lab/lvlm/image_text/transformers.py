@@ -6,7 +6,7 @@ tuned to it), VisionTextDualEncoder: all are called alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ood_lab.common.arguments import BatchSize, Positive
+from ood_lab.common.arguments import BatchSize, Positive, Settings
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.lvlm.image_text.base import Scores, in_batches, texts_of
@@ -55,7 +55,7 @@ class PretrainedScores:
         )
 
     @cached_property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """Weights, template and scale."""
         return {
             "name": self.name,
@@ -64,7 +64,7 @@ class PretrainedScores:
         }
 
     @property
-    def _settings(self) -> Mapping[str, Any]:
+    def _settings(self) -> Settings:
         raise NotImplementedError
 
     def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
@@ -128,7 +128,7 @@ class TransformersScores(PretrainedScores):
         return self.own_scale if self.scale is None else self.scale
 
     @property
-    def _settings(self) -> Mapping[str, Any]:
+    def _settings(self) -> Settings:
         return {"template": self.template, "scale": round(self._factor, 6)}
 
     def _scores(self, tokens: Any, pixels: Tensor) -> Tensor:
@@ -183,7 +183,7 @@ class Blip2Scores(PretrainedScores):
     auto: ClassVar[str] = "Blip2ForImageTextRetrieval"
 
     @property
-    def _settings(self) -> Mapping[str, Any]:
+    def _settings(self) -> Settings:
         scale = 1.0 if self.head == "itm" else 1.0 / self.temperature
         return {"head": self.head, "template": self.template, "scale": scale}
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import replaced
@@ -46,7 +47,7 @@ class MembershipScores:
     name: str
     table: pd.DataFrame
     hard: bool
-    made_with: Mapping[str, Any]
+    made_with: Settings
     seconds: float
 
     def added_to(self, scores: pd.DataFrame) -> pd.DataFrame:
@@ -150,7 +151,7 @@ def _file_of(data: ImageDataset, index: int, folder: Path) -> Path:
 
 
 def asked_of(
-    questions: Questions, answers: Answers, name: str, made_with: Mapping[str, Any], seconds: float
+    questions: Questions, answers: Answers, name: str, made_with: Settings, seconds: float
 ) -> MembershipScores:
     """The answers as scores; those without a reply count as undecided."""
     judgements = judge(questions, answers)

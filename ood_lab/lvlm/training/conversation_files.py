@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch.utils.data import Dataset
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_files import load_rgb
+from ood_lab.lvlm.chat.base import Message
 from ood_lab.lvlm.questions.question_files import read_json_list
 from ood_lab.lvlm.training.examples import Chats, Conversation, Example
 
@@ -130,13 +131,11 @@ def _marks(content: Any) -> int:
     return sum(part["type"] == "image" for part in content)
 
 
-def _said(message: Mapping[str, Any]) -> str:
+def _said(message: Message) -> str:
     return "".join(part["text"] for part in message["content"] if part["type"] == "text").strip()
 
 
-def _with_image(
-    messages: Sequence[Mapping[str, Any]], marks: list[int], where: str
-) -> list[dict[str, Any]]:
+def _with_image(messages: Sequence[Message], marks: list[int], where: str) -> list[dict[str, Any]]:
     """The message that has the mark, or the user's first, begins with the image."""
     of_user = [i for i, message in enumerate(messages) if message["role"] == "user"]
     if not of_user or not set(marks) <= set(of_user):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,12 +15,13 @@ from ood_lab.common.arguments import Count, Natural
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.data.datamodules.epoch_sampler import DeviceShare, EpochSampler
+from ood_lab.lvlm.chat.base import Message
 from ood_lab.lvlm.chat.loaded_model import encoded, rendered
 
 #: Label of a token that is not learned.
 IGNORED = -100
 
-Conversation = Sequence[Mapping[str, Any]]
+Conversation = Sequence[Message]
 """Messages in the form of transformers' chat templates; the last one is the assistant's."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ import transformers
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import reported_as
 from ood_lab.common.files import share
 from ood_lab.lvlm.training.examples import IGNORED, ConversationRows, Example
@@ -42,7 +43,7 @@ class VlmTuning(L.LightningModule):
         optimizer: Callable[..., Optimizer],
         scheduler: Callable[..., Any] | None = None,
         train: Literal["all", "projector", "language"] = "all",
-        lora: Mapping[str, Any] | None = None,
+        lora: Settings | None = None,
     ) -> None:
         super().__init__()
         self.model = with_lora(model, lora) if lora else model
@@ -123,7 +124,7 @@ class VlmTuning(L.LightningModule):
             share(file)
 
 
-def with_lora(model: Any, settings: Mapping[str, Any]) -> Any:
+def with_lora(model: Any, settings: Settings) -> Any:
     """The model with adapters of low rank (arXiv 2106.09685), the only part that is trained.
 
     Raises:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
 import pandas as pd
 from annotated_types import Ge, Interval, MultipleOf
 
-from ood_lab.common.arguments import Count, Natural
+from ood_lab.common.arguments import Count, Natural, Settings
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
 from ood_lab.common.random_streams import Resampling
@@ -159,7 +159,7 @@ class Oric(Benchmark):
         ):
             raise UserError("task.second_step=judge needs a language model, such as judge=openai")
 
-    def _check_construction(self, settings: Mapping[str, Any]) -> None:
+    def _check_construction(self, settings: Settings) -> None:
         if not settings.get("annotations"):
             raise UserError("nothing to ask about: choose annotations=scenes|coco, or task.bench")
         if not settings.get("judge"):

@@ -12,13 +12,13 @@ released code from the paper are in :mod:`ood_lab.lvlm.benchmarks.oric.construct
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 from annotated_types import Interval
 
-from ood_lab.common.arguments import Count, Natural
+from ood_lab.common.arguments import Count, Natural, Settings
 from ood_lab.lvlm.answers.open_answer_reader import TextModel
 from ood_lab.lvlm.parsers import NO, PARSERS, YES
 
@@ -132,7 +132,7 @@ class Judge(Protocol):
     """Answers yes (to be expected) or no (unexpected), in words."""
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """Everything that can change a reply."""
 
     def replies(self, asked: Sequence[Expectation]) -> list[str | None]:
@@ -154,7 +154,7 @@ class CooccurrenceJudge:
     quantile: Annotated[float, Interval(gt=0, le=1)] = 0.4
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """The quantile."""
         return {"backend": "cooccurrence", "model": "cooccurrence", "quantile": self.quantile}
 
@@ -176,7 +176,7 @@ class ChatJudge:
     wording: Wording = "paper"
 
     @property
-    def made_with(self) -> Mapping[str, Any]:
+    def made_with(self) -> Settings:
         """The model's own, and the wording."""
         return {**self.texts.model.made_with, "wording": self.wording}
 

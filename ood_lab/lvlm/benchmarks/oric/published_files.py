@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
 from ood_lab.lvlm.annotations import Annotations
@@ -304,7 +305,7 @@ class PublishedSets:
     folder: Path | None
     recorded: bool
     foreign_clip: bool
-    settings: Mapping[str, Any]
+    settings: Settings
 
     @property
     def _bench(self) -> str:

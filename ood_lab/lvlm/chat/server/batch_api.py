@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import Stopped, UserError
 from ood_lab.common.line_files import append_record, read_records
 from ood_lab.lvlm.chat.base import one_address
@@ -70,7 +71,7 @@ class Batches:
         for file in [file for file in self._keys if key in self._open(file)]:
             self._note({"file": file, "failed": [key]})
 
-    def send(self, bodies: Mapping[str, Mapping[str, Any]]) -> None:
+    def send(self, bodies: Mapping[str, Settings]) -> None:
         """Submits requests, by key, in as many batches as they need.
 
         Raises:
@@ -229,7 +230,7 @@ class Batches:
             ) from None
 
 
-def _parts(bodies: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+def _parts(bodies: Mapping[str, Settings]) -> Iterator[dict[str, str]]:
     """Lines of request files by key, in parts that the server takes as one file each."""
     part: dict[str, str] = {}
     size = 0

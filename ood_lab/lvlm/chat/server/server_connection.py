@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from annotated_types import Gt
 
-from ood_lab.common.arguments import Count, Natural
+from ood_lab.common.arguments import Count, Natural, Settings
 from ood_lab.common.credentials import check_secret
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import suggestion
@@ -149,7 +149,7 @@ class OpenAIServer:
     def answer(
         self,
         path: str,
-        body: Callable[[], Mapping[str, Any]],
+        body: Callable[[], Settings],
         read: Callable[[Any], _Answer],
         estimate: Callable[[], str],
     ) -> tuple[_Answer, int]:
@@ -213,7 +213,7 @@ class OpenAIServer:
                 error.message += f": sent{several}, and the server may charge for it{several}"
             raise
 
-    def stop_at(self, error: openai.APIStatusError, body: Mapping[str, Any]) -> None:
+    def stop_at(self, error: openai.APIStatusError, body: Settings) -> None:
         """Raises where every other request would fail in the same way, at once or for long.
 
         Args:
@@ -244,7 +244,7 @@ class OpenAIServer:
         if status == 429:
             self._stop_at_limit(error)
 
-    def _refused(self, error: openai.APIStatusError, body: Mapping[str, Any]) -> str | None:
+    def _refused(self, error: openai.APIStatusError, body: Settings) -> str | None:
         """The field common to all requests that a server finds fault with; None if there is none.
 
         Servers name it in ``param``, or only in their message. A text that is too long is a matter

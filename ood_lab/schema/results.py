@@ -17,8 +17,10 @@ from ood_lab.schema.image_columns import LEVELS
 Names = Mapping[str, str]
 #: Tables by name.
 Tables = Mapping[str, pd.DataFrame]
-#: Rows of a results table: column → value.
-Rows = pd.DataFrame | Iterable[Mapping[str, Any]]
+#: A row of a table: column → value.
+Row = Mapping[Any, Any]
+#: Rows of a results table.
+Rows = pd.DataFrame | Iterable[Row]
 #: Tables with their names, one after another.
 NamedTables = Iterator[tuple[str, pd.DataFrame]]
 RESULTS = "results.parquet"
@@ -129,7 +131,7 @@ def first_way(results: pd.DataFrame) -> pd.DataFrame:
     return results[ways.isna() | ways.isin(ways.dropna().head(1))]
 
 
-def why_missing(row: Mapping[Any, Any]) -> str:
+def why_missing(row: Row) -> str:
     """Why a row about answers has no value, from its counts; empty where these do not tell."""
     total, unparsed, cut, failed = (
         int(row[k]) for k in ("n_asked", "n_unparsed", "n_cut", "n_failed")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pandas as pd
 
@@ -29,7 +29,7 @@ from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Head, Table, count_cell, name_cell, number_cell
 from ood_lab.run.job.workspace import Task, Workspace
-from ood_lab.schema.results import PART, Kind, write_results
+from ood_lab.schema.results import PART, Kind, Row, write_results
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Audits(Task):
         show_blocks(blocks, ws.folder, "audits", lines=None)
         return results
 
-    def _rates(self, audits: dict[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:
+    def _rates(self, audits: dict[str, pd.DataFrame]) -> Iterator[Row]:
         for file, audit in audits.items():
             filled = audit[audit[VERDICT] != ""]
             parts: list[tuple[str | None, pd.DataFrame]] = [(None, filled)]

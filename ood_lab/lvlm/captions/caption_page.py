@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ood_lab.lvlm.pages.benchmark_page import ScoredRun, first_of_each, quoted, thumbnails_of
 from ood_lab.report.rendering.blocks import Section
 from ood_lab.report.rendering.thumbnails import Thumbnails
-from ood_lab.schema.results import NamedTables, Names, whole
+from ood_lab.schema.results import NamedTables, Names, Row, whole
 
 #: Metric, and what it is called in tables; in this order.
 CAPTIONS = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog"}
@@ -65,6 +62,6 @@ def made_up(run: ScoredRun, names: Names, item: str) -> tuple[Section, Thumbnail
     return first_of_each("Hallucinations", note, results, names, _words, store), store
 
 
-def _words(row: Mapping[Any, Any]) -> str:
+def _words(row: Row) -> str:
     flagged, there = (", ".join(row[name]) for name in ("flagged_nouns", "truth_words"))
     return f"{quoted(row['reply'], _LETTERS)} · Made up: {flagged} · In the image: {there}"

@@ -44,7 +44,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
 )
 from ood_lab.metrics.resampling.intervals import percentile_interval
 from ood_lab.schema.arrays import Floats, Ints
-from ood_lab.schema.results import Kind, Names
+from ood_lab.schema.results import Kind, Names, Row
 
 #: Column of what is resampled in place of images: a pair of concepts that several show.
 PAIR = "pair"
@@ -127,7 +127,7 @@ def result_rows(
     min_count: int = 10,
     unparsed: Unparsed = "wrong",
     resampling: Resampling,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Everything that is reported, as rows of :func:`caption_kind`.
 
     Captions: CHAIR, Cover, Hal, Cog (see :mod:`ood_lab.metrics.answer_metrics`). Yes/no questions:
@@ -146,7 +146,7 @@ def result_rows(
         unparsed: the way of treating unparsed answers that comes first.
         resampling: of the bootstrap.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     sets = [*splits, POOLED]
     for place, part in places(captions, sets, "file", min_count, finer):
         kept = part[part["status"] == PARSED]
@@ -209,7 +209,7 @@ def _cluster(rows: pd.DataFrame) -> str:
 
 def _answer_rows(
     place: Mapping[str, Any], group: str, asked: pd.DataFrame, resampling: Resampling
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     kept = asked[asked["status"] != FAILED]
     read = kept[kept["status"] == PARSED]
     kept = read if place["unparsed"] == "drop" or not len(read) else kept
@@ -229,7 +229,7 @@ def _rows(
     names: Names,
     asked: pd.DataFrame,
     resampling: Resampling,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Rows of the metrics of what is ``kept`` of the questions, under their ``names``; {}: all."""
     results = clustered(counts, metrics, clusters_of(kept), resampling=resampling).estimates()
     results = {names[m]: results[m] for m in names} or results
@@ -319,7 +319,7 @@ def changes(
     rng = np.random.default_rng(resampling.seed)
     both = [name for name in splits if name in set(before[0]["split"])]
     tables = [[t[t["split"].isin(both)] for t in pair] for pair in zip(before, after, strict=True)]
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for split in [*both, POOLED]:
         texts, answers = ([of_set(table, split) for table in pair] for pair in tables)
         sides = [("", CAPTION_METRICS, caption_metrics, [_caption_counts(part) for part in texts])]

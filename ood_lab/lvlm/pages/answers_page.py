@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +22,7 @@ from ood_lab.lvlm.parsers.reply_text import without_reasoning
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.report.rendering.prose import load_template
 from ood_lab.schema.image_columns import LEVELS
+from ood_lab.schema.results import Row
 
 #: Rows of a file: a page reads no more files than it shows, or searches.
 _ROWS = 1000
@@ -131,7 +132,7 @@ def _links(files: Sequence[Path], folder: Path, page: Path) -> tuple[dict[Path, 
     return links, f". Images are in {relative} from the folder of the run: send both together"
 
 
-def _reading(row: Mapping[Any, Any]) -> dict[str, str]:
+def _reading(row: Row) -> dict[str, str]:
     """What a row of :func:`judge`, or of captions, says: its state, and how it was read."""
     caption, state = "flagged_nouns" in row, str(row["status"])
     read = row.get("parsed")
@@ -148,10 +149,10 @@ def _reading(row: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _shown(
-    row: Mapping[Any, Any],
+    row: Row,
     question: Question,
     answers: Answers,
-    beside: Sequence[Mapping[Any, Any]],
+    beside: Sequence[Row],
 ) -> dict[str, Any]:
     """What the page knows of an answer: what it filters by, and what it shows."""
     answer = answers.get(question.question_id)

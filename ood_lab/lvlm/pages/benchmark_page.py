@@ -39,7 +39,7 @@ from ood_lab.report.rendering.table import (
     pivoted,
 )
 from ood_lab.report.rendering.thumbnails import Thumbnails
-from ood_lab.schema.results import PART, Names, Tables, first_way, whole, why_missing
+from ood_lab.schema.results import PART, Names, Row, Tables, first_way, whole, why_missing
 from ood_lab.schema.run_record import BenchmarkFacts, RunRecord
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def metric_table(
     return Table(caption, heads, cells, notes=[*missing, *notes, *read], spreads=True)
 
 
-def _estimate(row: Mapping[Any, Any] | None) -> Cell:
+def _estimate(row: Row | None) -> Cell:
     """A metric that not every set has."""
     return Cell(MISSING) if row is None else estimate_cell(row)
 
@@ -255,7 +255,7 @@ def form_figure(run: ScoredRun, metrics: Names, sets: Names) -> Iterator[Planned
     yield captioned("forms", partial(bar_panels, rows, titles, sets, footer, factor=1.0))
 
 
-def _difference(row: Mapping[Any, Any]) -> dict[Head, Cell]:
+def _difference(row: Row) -> dict[Head, Cell]:
     """A difference with its interval, and its p-value."""
     value, low, high = (100 * float(row[k]) for k in ("difference", "ci_low", "ci_high"))
     shown, p = Cell(MISSING), Cell(MISSING)
@@ -312,7 +312,7 @@ def first_of_each(
     note: str,
     rows: pd.DataFrame,
     names: Names,
-    text: Callable[[Mapping[Any, Any]], str],
+    text: Callable[[Row], str],
     store: Thumbnails,
 ) -> Section:
     """The first rows of every set with their images, one of each image.
@@ -350,7 +350,7 @@ def wrong_answers(
     wrong = judgements[(judgements["status"] == PARSED) & ~judgements["correct"].astype(bool)]
     store = thumbnails_of(judgements, source)
 
-    def text(row: Mapping[Any, Any]) -> str:
+    def text(row: Row) -> str:
         question = str(row["text"]).split("\n")[0].removeprefix("Question: ")
         return asked_and_said(question, row["reply"], row["truth"])
 

@@ -19,7 +19,7 @@ from ood_lab.lvlm.scoring.scored_results import ResultPlace
 from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, Unparsed, pair_table
 from ood_lab.metrics.resampling.significance import holm
 from ood_lab.schema.arrays import Bools, Ints
-from ood_lab.schema.results import PART, Kind, Names, Tables
+from ood_lab.schema.results import PART, Kind, Names, Row, Tables
 from ood_lab.schema.run_record import ReadingRecord, RunRecord
 
 
@@ -202,7 +202,7 @@ def sample_spread(
         [item["parsed"].fillna("").reset_index(drop=True) for item in judgements], axis=1
     )
     same = said.nunique(axis=1) == 1
-    rows: list[dict[str, Any]] = [
+    rows: list[Row] = [
         {"split": split, "metric": AGREEMENT, "mean": same[part.to_numpy()].mean()}
         for split in dict.fromkeys(table["split"])
         if (part := _of(judgements[0], split, joined)).any()
@@ -218,7 +218,7 @@ def _of(judgements: pd.DataFrame, split: str, joined: Mapping[str, tuple[str, st
     return own if own.any() else ~judgements["split"].isin([rest for _, rest in joined.values()])
 
 
-def spread_rows(spread: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def spread_rows(spread: pd.DataFrame) -> Iterator[Row]:
     """Rows of a results table: mean and standard deviation of each set and metric."""
     for row in spread.to_dict("records"):
         known = {k: row[k] for k in ("split", "metric")} | {"n": row["samples"], "unit": "sample"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     shares,
 )
 from ood_lab.schema.arrays import Ints
-from ood_lab.schema.results import Names
+from ood_lab.schema.results import Names, Row
 
 #: When a free text is right: it has a right answer in it; it is one; a chat model says so.
 Matching = Literal["contained", "exact", "reader"]
@@ -107,7 +107,7 @@ def kind_rows(
     min_count: int = 10,
     *,
     resampling: Resampling,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Rows of a results table, of every kind of :data:`KINDS` in the file.
 
     Of each set, of all together, by level of shift and by ``category``; unparsed answers are

@@ -20,7 +20,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
 from ood_lab.metrics.resampling.intervals import Estimate, clopper_pearson
 from ood_lab.schema.arrays import positions
 from ood_lab.schema.image_columns import LEVELS
-from ood_lab.schema.results import PART, Kind
+from ood_lab.schema.results import PART, Kind, Row
 
 #: ``split`` of all sets together: pooled counts, not a mean of the sets.
 POOLED = "pooled"
@@ -93,7 +93,7 @@ def estimate_rows(
     n: int,
     asked: pd.DataFrame,
     units: Mapping[str, int] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Rows of a results table.
 
     A share of 0 or 1 has the exact (Clopper-Pearson) interval of 0 or n successes in n units: the

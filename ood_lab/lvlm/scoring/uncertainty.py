@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +18,7 @@ from ood_lab.metrics.record import ACCURACY_AT_80, AUGRC, AURC
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.metrics.selective import MAX_DRAWS, measures_of
 from ood_lab.schema.arrays import Floats
+from ood_lab.schema.results import Row
 
 #: Metrics of the table, and what they are called there.
 METRICS = {
@@ -41,7 +41,7 @@ def uncertainty_rows(
     id_split: str | None = None,
     *,
     resampling: Resampling,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Rows of a results table: AUROCs of doubt and selective classification, of all splits.
 
     ``auroc_errors`` (is doubt higher where the answer is wrong?), ``auroc_ood`` of an OOD split (is

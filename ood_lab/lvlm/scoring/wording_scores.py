@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +25,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     contrast,
 )
 from ood_lab.schema.arrays import Ints
-from ood_lab.schema.results import PART
+from ood_lab.schema.results import PART, Row
 
 #: Metric, and what it is called in tables; in this order.
 METRICS = {
@@ -48,7 +47,7 @@ WORDING = "wording"
 
 def wording_rows(
     judgements: pd.DataFrame, min_count: int = 10, *, resampling: Resampling
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Rows of results of every set (``split``).
 
     Their mean over the wordings (``part`` is missing), those of each wording, and the mean at every
@@ -61,7 +60,7 @@ def wording_rows(
         min_count: levels and cells with fewer images are missing.
         resampling: of the bootstrap.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     splits = list(dict.fromkeys(judgements["split"]))
     for place in [*places(judgements, splits, "pair_id", min_count), *_wordings(judgements)]:
         answers = place.rows if any_read(place.rows) else place.rows.iloc[:0]

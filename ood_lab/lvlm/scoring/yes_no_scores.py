@@ -32,6 +32,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.schema.arrays import Floats, Ints
 from ood_lab.schema.image_columns import LEVELS
+from ood_lab.schema.results import Row
 
 #: What becomes of an answer that cannot be read: its pair is left out, or it counts as wrong.
 Unparsed = Literal["drop_pair", "wrong"]
@@ -63,7 +64,7 @@ def yes_no_rows(
     every: str = POOLED,
     min_count: int = 10,
     resampling: Resampling,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Rows of a results table.
 
     The metrics of :mod:`ood_lab.metrics.answer_metrics` of each set, of all together, and of every
@@ -103,7 +104,7 @@ def score_rows(
     column: str,
     first: Unparsed,
     resampling: Resampling,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     """Rows of ``score``: accuracy plus the share of groups all of whose questions are right.
 
     ``sum over sets of (right / questions + groups all right / groups)``, which is 2 at most for

@@ -62,7 +62,7 @@ from ood_lab.metrics.answer_metrics import (
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered
 from ood_lab.report.rendering.table import Table, plain_table
 from ood_lab.schema.arrays import Floats
-from ood_lab.schema.results import NamedTables, Rows, Tables
+from ood_lab.schema.results import NamedTables, Row, Rows, Tables
 
 KIND = caption_kind("amber")
 #: ``AMBER Score = (1 - CHAIR + F1) / 2``, F1 of all yes/no questions with no as positive class.
@@ -86,7 +86,7 @@ def of_group(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def score_rows(
     captions: pd.DataFrame, judgements: pd.DataFrame, way: Unparsed, resampling: Resampling
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """The AMBER score; an image is resampled with its caption and all answers about it.
 
     Args:

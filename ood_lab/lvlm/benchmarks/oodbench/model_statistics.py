@@ -46,7 +46,7 @@ from ood_lab.report.rendering.prose import ALPHA, listing, noted, spread_of, val
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Cell, Head, Table
 from ood_lab.schema.finished_run import JUDGED, FinishedRun
-from ood_lab.schema.results import write_results
+from ood_lab.schema.results import Row, write_results
 from ood_lab.schema.run_record import RunRecord
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def statistics_tables(results: Findings) -> list[Table | Folded]:
     return tables
 
 
-def _cell(table: str, key: str, value: Any, row: Mapping[Any, Any]) -> Cell:
+def _cell(table: str, key: str, value: Any, row: Row) -> Cell:
     """What people read in the column ``key`` of a row, and what it is sorted by."""
     if key in ("quantity", "metric"):
         return Cell(_words(value), value)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,7 +40,7 @@ from ood_lab.report.figures.lines import curve, curves
 from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Text
 from ood_lab.report.rendering.table import Table
 from ood_lab.report.rendering.thumbnails import Thumbnails
-from ood_lab.schema.results import PART, whole
+from ood_lab.schema.results import PART, Row, whole
 
 _BINS = np.linspace(0.0, 1.0, 21)
 _MOST = 11
@@ -167,7 +166,7 @@ def samples_of(run: ScoredRun, store: Thumbnails) -> Sequence[Block]:
     note = "The first pairs of each OOD split: the category below its image."
     rows = rows.assign(split=words)
 
-    def named(row: Mapping[Any, Any]) -> str:
+    def named(row: Row) -> str:
         return str(row.get("category", row["text"]))
 
     return first_of_each("", note, rows, names, named, store).blocks

@@ -18,6 +18,7 @@ from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions.question_files import YES_NO, Question, meta_of
 from ood_lab.lvlm.questions.question_forms import Form
 from ood_lab.schema.image_columns import LEVELS
+from ood_lab.schema.results import Row
 
 
 class Wording(NamedTuple):
@@ -76,9 +77,9 @@ class AnnotationLookup:
         if "semantic_level" in objects:
             known["object_semantic_level"] = ("semantic_level", "max")
         groups = objects.groupby(["image", "category"], observed=True, sort=False)
-        self._objects: Mapping[Any, Mapping[Any, Any]] = groups.agg(**known).to_dict("index")
+        self._objects: Mapping[Any, Row] = groups.agg(**known).to_dict("index")
 
-    def of(self, image: int | str, category: str) -> Mapping[Any, Any]:
+    def of(self, image: int | str, category: str) -> Row:
         """What is annotated of a category in an image: ``count, area`` (of the largest), ``crowd``.
 
         With ``object_semantic_level``, where the source has levels of objects.
@@ -141,7 +142,7 @@ class QuestionSettings:
             results += self._bap(pairs, facts, np.random.default_rng(seed))
         return results
 
-    def _pair(self, pair: Mapping[Any, Any], facts: AnnotationLookup) -> Iterator[Question]:
+    def _pair(self, pair: Row, facts: AnnotationLookup) -> Iterator[Question]:
         image, category = pair["image"], str(pair["category"])
         texts = wording(category, self.form, self.cot_article)
         meta = {**meta_of(pair), **facts.of_pair(image, category)}

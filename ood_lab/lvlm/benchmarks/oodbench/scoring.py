@@ -46,7 +46,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.image_columns import LEVELS
-from ood_lab.schema.results import Tables
+from ood_lab.schema.results import Row, Tables
 
 KIND = question_kind("oodbench", "question pair", "unparsed", "p_holm")
 #: In ``meta``, the data set of a question that is asked together with those of others. Results of
@@ -178,7 +178,7 @@ def _bap_rows(
     every: str,
     min_count: int,
     resampling: Resampling,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     asked = judgements[judgements["task"].isin(BAP_TASKS)]
     samples = bap_table(asked, gate_c_on_e)
     sets = [*SPLITS, every] if every else SPLITS

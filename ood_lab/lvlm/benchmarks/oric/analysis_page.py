@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,7 +33,7 @@ from ood_lab.report.rendering.table import (
     number_cell,
     table_of,
 )
-from ood_lab.schema.results import Names
+from ood_lab.schema.results import Names, Row
 
 #: Panels of the figure of sizes.
 _SIZES = {"size": "Present objects by size", "seen": "Share of them that is seen"}
@@ -113,7 +112,7 @@ def context_words(curve: pd.DataFrame) -> str:
     return " ".join(sentences)
 
 
-def _seen(row: Mapping[Any, Any], truth: str) -> tuple[float, float, float]:
+def _seen(row: Row, truth: str) -> tuple[float, float, float]:
     """Share of "yes", and its interval."""
     value, low, high = (float(row[name]) for name in ("accuracy", "ci_low", "ci_high"))
     return (value, low, high) if truth == "yes" else (1 - value, 1 - high, 1 - low)

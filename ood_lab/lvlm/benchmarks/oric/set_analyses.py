@@ -23,7 +23,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.metrics.resampling.intervals import Estimate, wilson_interval
 from ood_lab.schema.arrays import Floats, positions
 from ood_lab.schema.image_columns import LEVELS
-from ood_lab.schema.results import NamedTables
+from ood_lab.schema.results import NamedTables, Row
 
 #: ``analysis`` of the rows of :func:`analyses_of`.
 CLIP_SCORE, MIN_DISTANCE, P_CONTEXT = "clip_score", "min_distance", "p_context"
@@ -58,7 +58,7 @@ def analyses_of(
     Returns:
         ``split, analysis, clip, label, key, n, value, ci_low, ci_high``.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for split, part in questions.groupby("split", sort=False):
         results = [*_tier_shares(part), *_means(part, first, resampling)]
         for name, space in spaces.items():
@@ -78,7 +78,7 @@ def annotated_shares(area: Floats, edges: tuple[float, float]) -> pd.DataFrame:
     return pd.DataFrame(_tier_shares(results), columns=_COLUMNS).assign(split=ANNOTATED)
 
 
-def _tier_shares(part: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _tier_shares(part: pd.DataFrame) -> Iterator[Row]:
     for analysis, column in TIER_SHARES.items():
         if column not in part:
             continue
@@ -90,9 +90,7 @@ def _tier_shares(part: pd.DataFrame) -> Iterator[dict[str, Any]]:
             yield about | columns_of(results)
 
 
-def _means(
-    part: pd.DataFrame, clip: str | None, resampling: Resampling
-) -> Iterator[dict[str, Any]]:
+def _means(part: pd.DataFrame, clip: str | None, resampling: Resampling) -> Iterator[Row]:
     means = ((CLIP_SCORE, "cosine", 100.0, clip), (P_CONTEXT, "p_context", 1.0, None))
     for label, rows in part.groupby("label", sort=False):
         for analysis, column, factor, of in means:
@@ -107,7 +105,7 @@ def _means(
 
 def _distances(
     part: pd.DataFrame, name: str, space: ClipSpace, resampling: Resampling
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Row]:
     distances = min_distances(part, space)
     results = {category: (1, Estimate(value)) for category, value in distances.items()}
     if results:
@@ -136,7 +134,7 @@ def min_distances(questions: pd.DataFrame, space: ClipSpace) -> dict[str, float]
     return results
 
 
-def with_analyses(rows: Iterable[dict[str, Any]], analyses: pd.DataFrame) -> pd.DataFrame:
+def with_analyses(rows: Iterable[Row], analyses: pd.DataFrame) -> pd.DataFrame:
     """Rows of results with those of the analyses: ``part`` says of what of the set.
 
     Least distances of single classes are skipped, their mean is not.
@@ -154,7 +152,7 @@ def of_whole_sets(analyses: pd.DataFrame) -> pd.DataFrame:
     return analyses[(analyses["analysis"] != MIN_DISTANCE) | (analyses["key"] == "mean")]
 
 
-def _result_rows(analyses: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _result_rows(analyses: pd.DataFrame) -> Iterator[Row]:
     units = dict.fromkeys(TIER_SHARES, "object") | {MIN_DISTANCE: "class"}
     for row in of_whole_sets(analyses).to_dict("records"):
         label = {YES: "present", NO: "absent"}.get(row["label"])
@@ -241,7 +239,7 @@ def curve_of(judgements: pd.DataFrame, bins: int = 6, *, resampling: Resampling)
         ``split, truth, low, high, p_context`` (mean in the bin), ``n, n_images, accuracy, ci_low,
         ci_high``; ``split`` is "all" or the name of a set.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     known = judgements[judgements["p_context"].notna() & (judgements["status"] != FAILED)]
     for truth, part in known.groupby("truth", sort=True):
         edges = np.unique(np.quantile(part["p_context"], np.linspace(0, 1, bins + 1)))

@@ -24,10 +24,11 @@ from ood_lab.lvlm.scoring.human_verdicts import (
     drawn,
     read_audit,
 )
-from ood_lab.metrics.resampling.intervals import clopper_pearson
+from ood_lab.lvlm.scoring.scored_results import columns_of
+from ood_lab.metrics.resampling.intervals import Estimate, clopper_pearson
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.rendering.summary import show_blocks
-from ood_lab.report.rendering.table import Head, Table, count_cell, name_cell, number_cell
+from ood_lab.report.rendering.table import Head, Table, count_cell, estimate_cell, name_cell
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import PART, Kind, Row, write_results
 
@@ -123,30 +124,20 @@ class Audits(Task):
                     wrong = int(
                         (rejects if kind is None else rejects & (_kinds(rows) == kind)).sum()
                     )
-                    low, high = clopper_pearson(wrong, len(rows))
-                    yield {
-                        "audit": file,
-                        PART: part,
-                        ERROR: kind,
-                        "metric": "error_rate",
-                        "value": wrong / len(rows),
-                        "ci_low": low,
-                        "ci_high": high,
-                        "n": len(rows),
-                    }
+                    rate = Estimate(wrong / len(rows), *clopper_pearson(wrong, len(rows)))
+                    known = {"audit": file, PART: part, ERROR: kind, "metric": "error_rate"}
+                    yield known | columns_of(rate) | {"n": len(rows)}
 
     def _table(self, results: pd.DataFrame) -> Table:
         rows = []
         for row in results.to_dict("records"):
             part, error = ("" if pd.isna(row[key]) else str(row[key]) for key in (PART, ERROR))
             show = percent if row["metric"] == "error_rate" else "{:.2f}".format
+            metric = self.names.get(row["metric"], row["metric"])
             rows.append(
                 [
-                    name_cell(self.names.get(row["metric"], row["metric"])),
-                    name_cell(str(row["audit"])),
-                    name_cell(part),
-                    name_cell(error),
-                    number_cell(row["value"], row["ci_low"], row["ci_high"], show),
+                    *map(name_cell, (metric, row["audit"], part, error)),
+                    estimate_cell(row, show),
                     count_cell(row["n"]),
                 ]
             )
@@ -165,11 +156,4 @@ def _agreements(audits: dict[str, pd.DataFrame], resampling: Resampling) -> Iter
     for (a, first), (b, second) in combinations(audits.items(), 2):
         estimates, n = agreement(first, second, resampling)
         for metric, estimate in estimates.items():
-            yield {
-                "audit": f"{a}, {b}",
-                "metric": metric,
-                "value": estimate.value,
-                "ci_low": estimate.low,
-                "ci_high": estimate.high,
-                "n": n,
-            }
+            yield {"audit": f"{a}, {b}", "metric": metric, "n": n, **columns_of(estimate)}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
+from operator import eq
 from typing import Any, Protocol
 
 from ood_lab.common.arguments import Settings
@@ -164,11 +165,12 @@ class CaptionRules:
         for noun in named:
             if noun in self.safe_words:
                 continue
-            place = _first(true, noun)
+            same, synonym = partial(eq, noun), partial(self.similarity, noun)
+            place = _first(true, same)
             if place is None:
-                results = {_first(tempting, noun), self._synonym(tempting, noun)}
+                results = {_first(tempting, same), _first(tempting, synonym)}
                 marked |= {item for item in results if item is not None}
-                place = self._synonym(true, noun)
+                place = _first(true, synonym)
             if place is None:
                 flagged.append(noun)
             else:
@@ -184,9 +186,6 @@ class CaptionRules:
         ]
         return words + [(name, place) for place, name in enumerate(objects)]
 
-    def _synonym(self, words: Sequence[tuple[str, int]], noun: str) -> int | None:
-        return next((place for word, place in words if self.similarity(noun, word)), None)
 
-
-def _first(words: Sequence[tuple[str, int]], noun: str) -> int | None:
-    return next((place for word, place in words if word == noun), None)
+def _first(words: Sequence[tuple[str, int]], fits: Callable[[str], bool]) -> int | None:
+    return next((place for word, place in words if fits(word)), None)

@@ -9,7 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.special import softmax
 
 from ood_lab.common.arguments import Count, Share
@@ -51,7 +50,7 @@ class Filter:
     by_scene: bool = False
 
     def table(
-        self, orders: Sequence[Order], confidences: NDArray[np.float32], labels: Sequence[str]
+        self, orders: Sequence[Order], confidences: Scores, labels: Sequence[str]
     ) -> pd.DataFrame:
         """What the model sees, and what follows from it.
 
@@ -95,7 +94,7 @@ class Filter:
 
 def confidences_of(
     model: ImageTextModel, images: Sequence[Path], orders: Sequence[Order], labels: Sequence[str]
-) -> NDArray[np.float32]:
+) -> Scores:
     """Confidence that every image shows every label, ``[N, n]``.
 
     A detector's own, or, of an image-text model, the purified probability

@@ -12,7 +12,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from PIL import Image, ImageOps
 
 from ood_lab.clip import ClipModel
@@ -27,7 +27,7 @@ from ood_lab.lvlm.captions.caption_scoring import PAIR
 from ood_lab.lvlm.concepts.concepts import concepts_of
 from ood_lab.lvlm.image_generation.compositions import Composition, Generator, Order
 from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture, file_of
-from ood_lab.lvlm.image_text.base import image_features
+from ood_lab.lvlm.image_text.base import Features, image_features
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.scatter import component_labels, components_of, draw_clouds, styles_of
@@ -268,7 +268,7 @@ def write_comparison(
 
 
 def distances_to_natural(
-    features: Mapping[str, NDArray[np.float32]],
+    features: Mapping[str, Features],
     by: Mapping[str, ArrayLike] | None = None,
     *,
     resampling: Resampling,
@@ -305,7 +305,7 @@ def distances_to_natural(
 
 
 def feature_clouds(
-    features: Mapping[str, NDArray[np.float32]], distances: pd.DataFrame, footer: str
+    features: Mapping[str, Features], distances: pd.DataFrame, footer: str
 ) -> Figure | None:
     """Sets of images along the two main directions of all; None with fewer than two sets.
 

@@ -18,8 +18,8 @@ from ood_lab.common.grouping import grouped
 from ood_lab.common.line_files import write_records
 from ood_lab.common.random_streams import text_stream
 from ood_lab.lvlm.captions.caption_scoring import PAIR
-from ood_lab.lvlm.concepts.concepts import CANDIDATES, Attribute, Kind, Ranking, neighbours
-from ood_lab.lvlm.image_generation.compositions import Generator, Order
+from ood_lab.lvlm.concepts.concepts import CANDIDATES, Kind, Ranking, neighbours
+from ood_lab.lvlm.image_generation.compositions import Attributes, Generator, Order
 from ood_lab.synthesis.image_batches import make_images
 
 log = logging.getLogger(__name__)
@@ -100,8 +100,8 @@ class AnnotatedPicture:
     criterion: str
     kind: Kind
     truth: tuple[str, ...]
-    states: tuple[Attribute | None, Attribute | None] = (None, None)
-    actions: tuple[Attribute | None, Attribute | None] = (None, None)
+    states: Attributes = (None, None)
+    actions: Attributes = (None, None)
     hallu: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
     numbers: bool = True

@@ -30,6 +30,8 @@ from ood_lab.lvlm.annotations import Annotations
 from ood_lab.schema.arrays import Bools, Floats
 
 Scores = NDArray[np.float32]
+#: Features of images or texts, a row each.
+Features = NDArray[np.float32]
 #: Probabilities are kept this far from 0 and 1, so that their log-odds are finite.
 _EDGE = 1e-6
 
@@ -165,13 +167,13 @@ def encoded_images(clip: ClipModel, images: Sequence[Image.Image]) -> Tensor:
     return clip.encode_image(pixels.to(clip.device))
 
 
-def image_features(clip: ClipModel, images: Sequence[Path]) -> NDArray[np.float32]:
+def image_features(clip: ClipModel, images: Sequence[Path]) -> Features:
     """Normalised image features of a CLIP, ``[N, D]``."""
     encode = partial(encoded_images, clip.to(chosen_device(None)))
     return in_batches(images, _BATCH, clip.embed_dim, clip.name, encode)
 
 
-def timm_features(name: str, weights: str, images: Sequence[Path]) -> NDArray[np.float32]:
+def timm_features(name: str, weights: str, images: Sequence[Path]) -> Features:
     """Pooled features of a network of timm, ``[N, D]``; the paper takes DINOv2.
 
     Args:

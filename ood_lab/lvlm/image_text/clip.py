@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -19,6 +18,7 @@ from ood_lab.common.arguments import BatchSize, Settings
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.image_text.base import (
+    Features,
     ImageTextModel,
     Scores,
     computed_once,
@@ -28,6 +28,7 @@ from ood_lab.lvlm.image_text.base import (
     texts_of,
 )
 from ood_lab.neighbours import nearest_rows
+from ood_lab.schema.arrays import Ints
 
 
 @dataclass(eq=False)
@@ -94,7 +95,6 @@ def clips_of(first: ClipModel, models: Mapping[str, ImageTextModel]) -> dict[str
     return results
 
 
-Floats = NDArray[np.float32]
 #: Of an object for the CLIP (arXiv 2509.15695).
 TEMPLATE = "an image contains {}"
 #: Cosine of texts that are the same.
@@ -111,16 +111,16 @@ class ClipSpace:
         scale: logit scale of the CLIP, which only a softmax needs.
     """
 
-    images: Floats
-    labels: Floats
+    images: Features
+    labels: Features
     scale: float = 100.0
 
-    def cosines(self, rows: Sequence[int] | NDArray[np.int64]) -> Floats:
+    def cosines(self, rows: Sequence[int] | Ints) -> Features:
         """``cos(f_x, g_o)`` of some images with every label, ``[B, n]``."""
-        results: Floats = self.images[rows] @ self.labels.T
+        results: Features = self.images[rows] @ self.labels.T
         return results
 
-    def nearest(self, rows: NDArray[np.int64], pool: NDArray[np.int64]) -> NDArray[np.int64]:
+    def nearest(self, rows: Ints, pool: Ints) -> Ints:
         """The image of ``pool`` that is nearest to each, never the image itself.
 
         Args:
@@ -147,14 +147,14 @@ def template_of(clip: ClipModel, template: str | None) -> str:
     return TEMPLATE if clip.knows is None else clip.templates[-1]
 
 
-def label_features(clip: ClipModel, names: Sequence[str], template: str | None) -> Floats:
+def label_features(clip: ClipModel, names: Sequence[str], template: str | None) -> Features:
     """Unit features of the texts of objects, ``[n, d] float32``.
 
     Raises:
         UserError: the texts of two objects are the same to the CLIP, as where a small one reads
             too few tokens to come to the object.
     """
-    results: Floats = clip.encode_text(texts_of(names, template_of(clip, template))).cpu().numpy()
+    results: Features = clip.encode_text(texts_of(names, template_of(clip, template))).cpu().numpy()
     cosines = results @ results.T - np.eye(len(results), dtype=np.float32)
     if len(results) > 1 and cosines.max() > _SAME:
         one, other = divmod(int(cosines.argmax()), len(names))
@@ -172,7 +172,7 @@ def space_of(
     names: Sequence[str],
     template: str | None,
     folder: Path,
-    rows: Sequence[int] | NDArray[np.int64] | None = None,
+    rows: Sequence[int] | Ints | None = None,
 ) -> ClipSpace:
     """Features of images and labels; those of images are computed once.
 

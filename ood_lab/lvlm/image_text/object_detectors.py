@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 from PIL import Image
+from torch import Tensor
 
 from ood_lab.common.arguments import Settings, Share
 from ood_lab.common.compute_device import chosen_device
@@ -27,7 +28,7 @@ from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.common.progress import Pace
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.chat.base import ChatModel, Reply, Request, Requests
-from ood_lab.lvlm.image_text.base import Scores, log_odds, texts_of
+from ood_lab.lvlm.image_text.base import Scores, in_batches, log_odds, texts_of
 from ood_lab.lvlm.image_text.transformers import load_pretrained
 from ood_lab.models.weights import weights_sha256
 
@@ -216,14 +217,12 @@ class ObjectDetector(ChatModel):
     def confidences(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """Score of the best box of every label, ``[N, n]``, 0 where there is none."""
         self.check_objects(labels)
-        results = np.zeros((len(images), len(labels)), np.float32)
-        pace = Pace(len(images), interval=10.0)
-        for row, path in enumerate(images):
-            best = self.best_scores(load_rgb(path), labels)
-            results[row] = [best[label] for label in labels]
-            if pace.due:
-                pace.line(f"{self.name}: {row + 1} of {len(images)} images, {pace.left(row + 1)}")
-        return results
+
+        def score(batch: list[Image.Image]) -> Tensor:
+            best = (self.best_scores(image, labels) for image in batch)
+            return torch.tensor([[scores[label] for label in labels] for scores in best])
+
+        return in_batches(images, 1, len(labels), self.name, score)
 
     def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """See :class:`~ood_lab.lvlm.image_text.base.ImageTextModel`.

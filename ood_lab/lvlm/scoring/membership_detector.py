@@ -170,7 +170,7 @@ def said_results(asked: MembershipScores, seed: int) -> pd.DataFrame:
     rows = []
     for row in asked.said.to_dict("records"):
         n, share = int(row["n"]), row["rejected"] / row["n"]
-        known = {"metric": "rejected", "dataset": row["dataset"], "n": n}
-        known |= {"n_unparsed": int(row["undecided"])}
-        rows.append(known | columns_of(Estimate(share, *wilson_interval(share, n))))
+        estimate = columns_of(Estimate(share, *wilson_interval(share, n)))
+        known = {"dataset": row["dataset"], "n": n, "n_unparsed": int(row["undecided"])}
+        rows.append({"metric": "rejected", **known, **estimate})
     return KIND.table(rows, model=asked.name, seed=seed)

@@ -226,10 +226,9 @@ class VlmGrpo(VlmTuning):
     def _sampled(self, prompt: Prompt, count: int, sample: bool) -> _Replies:
         text = rendered(self.processor, conversation(prompt.text, "")[:-1])
         inputs, pixels = self._encoded(text, prompt.image, count)
-        options: dict[str, Any] = {"do_sample": False, "max_new_tokens": self.max_new_tokens}
+        options: dict[str, Any] = {"do_sample": sample, "max_new_tokens": self.max_new_tokens}
         if sample:
-            options |= {"do_sample": True, "temperature": self.temperature}
-            options |= {"top_k": 0, "top_p": 1.0}
+            options |= {"temperature": self.temperature, "top_k": 0, "top_p": 1.0}
         if (image := getattr(self.model.config, "image_token_id", None)) is not None:
             options["suppress_tokens"] = [image]  # in a reply, it would want another image
         sequences = self.model.generate(**inputs, **_features(self.model, pixels, count), **options)
@@ -249,7 +248,7 @@ class VlmGrpo(VlmTuning):
         return _Replies(row_inputs, pixels, start, tokens, mask, texts)
 
     def _encoded(self, text: str, image: Image.Image, count: int) -> tuple[Tensors, Tensors]:
-        """Inputs of ``count`` equal rows, and what the features of the image are made of, once."""
+        """See :func:`_repeated`; without such features, each row has pixels of its own."""
         one = dict(encoded(self.processor, [text], [[image]]).to(self.device))
         one.pop("labels", None)
         if self._features_fit is None:
@@ -258,9 +257,7 @@ class VlmGrpo(VlmTuning):
             rows_apart = encoded(self.processor, [text] * count, [[image]] * count).to(self.device)
             rows_apart.pop("labels", None)
             return dict(rows_apart), {}
-        image_only = {name: one[name] for name in image_inputs(self.model) if name in one}
-        rows = {k: torch.cat([v] * count) for k, v in one.items() if k not in PIXELS}
-        return rows, image_only
+        return _repeated(self.model, one, count)
 
     def _log_probs(self, model: Any, replies: _Replies) -> Tensor:
         image = _features(model, replies.pixels, len(replies.tokens))
@@ -277,13 +274,18 @@ def _features(model: Any, pixels: Tensors, count: int) -> dict[str, Any]:
     return {"mm_encoder_outputs": {"image": joined(parts * count)}}
 
 
+def _repeated(model: Any, one: Tensors, count: int) -> tuple[Tensors, Tensors]:
+    """Inputs of ``count`` equal rows, and what the features of the image are made of, once."""
+    rows = {k: torch.cat([v] * count) for k, v in one.items() if k not in PIXELS}
+    return rows, {name: one[name] for name in image_inputs(model) if name in one}
+
+
 def _features_fit(model: Any, one: Tensors) -> bool:
     """Whether a model says the same with an image's features in its place, two rows at a time."""
-    image_only = {name: one[name] for name in image_inputs(model) if name in one}
+    rows, image_only = _repeated(model, one, 2)
     if not image_only:
         return False
     plain = model(**one).logits[0, -1]
-    rows = {k: torch.cat([v] * 2) for k, v in one.items() if k not in PIXELS}
     try:
         again = model(**rows, **_features(model, image_only, 2)).logits[1, -1]
     except Exception:  # families fail in ways of their own: then without

@@ -210,23 +210,24 @@ class Drawing:
         """Of each image, what was considered, and the (up to) k entries that were picked."""
         if self.settings.positives == "uniform":
             return {row: self._uniform(row) for row in rows.tolist()}
-        entries = [e for row in rows.tolist() for e in self._of_interest(row)]
-        of_image = self.contents.rows
-        backgrounds = {row: tuple(self.regions.background(row)) for row in rows.tolist()}
-        names = self.contents.names(self.contents.codes[entries])
-        asked = [
-            Expectation(name, backgrounds[int(of_image[e])], float(self.regions.rank[e]))
-            for e, name in zip(entries, names, strict=True)
-        ]
-        results: dict[int, tuple[list[_Positive], list[int]]] = {r: ([], []) for r in rows.tolist()}
-        for entry, reply in zip(entries, self.builder.judge.replies(asked), strict=True):
-            verdict = says_no(reply, self.settings.rules.no_test)
-            self.read[verdict is not None] += 1
-            results[int(of_image[entry])][0].append(_Positive(entry, reply, verdict))
-        for row, (considered, chosen) in results.items():
-            entries = [p.entry for p in considered if p.unexpected]
+        interest = {row: self._of_interest(row) for row in rows.tolist()}
+        asked = []
+        for row, entries in interest.items():
+            background = tuple(self.regions.background(row))
+            names = self.contents.names(self.contents.codes[entries])
+            ranks = self.regions.rank[entries].tolist()
+            asked += [Expectation(n, background, r) for n, r in zip(names, ranks, strict=True)]
+        replies, results = iter(self.builder.judge.replies(asked)), {}
+        for row, entries in interest.items():
+            considered = []
+            for entry, reply in zip(entries, replies, strict=False):
+                verdict = says_no(reply, self.settings.rules.no_test)
+                self.read[verdict is not None] += 1
+                considered.append(_Positive(entry, reply, verdict))
+            unexpected = [p.entry for p in considered if p.unexpected]
             first = self.settings.rules.pick == "first"
-            chosen += entries[: self.settings.k] if first else self._drawn(row, 0, entries)
+            chosen = unexpected[: self.settings.k] if first else self._drawn(row, 0, unexpected)
+            results[row] = considered, chosen
         return results
 
     def _of_interest(self, row: int) -> list[int]:

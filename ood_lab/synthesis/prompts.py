@@ -35,6 +35,7 @@ class PromptStyle:
     negative_prompt: str = ""
 
 
+@dataclass(frozen=True)
 class Prompts:
     """The texts of L labels in S styles, numbered ``label * S + style``.
 
@@ -43,9 +44,8 @@ class Prompts:
         labels: L names.
     """
 
-    def __init__(self, styles: Sequence[PromptStyle], labels: Sequence[str]) -> None:
-        self.styles = tuple(styles)
-        self.labels = tuple(labels)
+    styles: Sequence[PromptStyle]
+    labels: Sequence[str]
 
     def __len__(self) -> int:
         return len(self.styles) * len(self.labels)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -131,7 +130,7 @@ class Synthesize(Task):
             "weights": split.clip["weights_sha256"],
             "decomposition": f"{split.name} {basis.hexdigest()}",
             "ID images": ws.data.splits[self.id_split].identity,
-            "styles": text_sha256(repr(pool.styles)),
+            "styles": text_sha256(repr(tuple(pool.styles))),
             "labels": text_sha256("\n".join(pool.labels)),
             **choice,
             "k": self.k or split.k,
@@ -155,12 +154,20 @@ class Synthesize(Task):
         ws.clip.cpu()  # leaves the device to the pipeline
         painter = TextToImage(source, given_arguments, target, weights, self.variant, self.download)
         keep_settings(folder / "images.json", made_by)
-        withheld = _draw(plan, painter, folder, self.batch_size)
-        _finish(plan, withheld, folder, {**made_with, **made_by}, licence(source))
+        images = _draw(plan, painter, folder, self.batch_size)
+        counts = images.groupby(["covariate_level", "semantic_level"]).size()
+        facts = {
+            "images": f"{len(images):,} in {len(counts)} cells of semantic x covariate level",
+            "images of a cell": f"{counts.min():,} to {counts.max():,}" if len(counts) else "none",
+            "labels and styles": f"{images['label'].nunique():,} and {images['style'].nunique()}",
+            "withheld by the pipeline": len(plan) - len(images),
+        }
+        how = {**made_with, **made_by, "edges": "level_edges.json"}
+        write_datasheet(folder, "syn", facts, how, {"pipeline": licence(source)})
 
 
-def _draw(plan: pd.DataFrame, painter: TextToImage, folder: Path, batch_size: int) -> list[int]:
-    """Makes what is missing; returns the rows that the pipeline withheld."""
+def _draw(plan: pd.DataFrame, painter: TextToImage, folder: Path, batch_size: int) -> pd.DataFrame:
+    """Makes what is missing, and writes the manifest of what is there, which it returns."""
     texts, seeds, negative = (plan[name].tolist() for name in ("prompt", "seed", "negative_prompt"))
 
     def make(rows: list[int]) -> list[Image.Image | None]:
@@ -168,24 +175,5 @@ def _draw(plan: pd.DataFrame, painter: TextToImage, folder: Path, batch_size: in
         return painter(prompts, numbers, not_shown)
 
     files = [folder / file for file in plan["file"]]
-    return make_images(files, make, batch_size, "generating images")
-
-
-def _finish(
-    plan: pd.DataFrame,
-    withheld: Sequence[int],
-    folder: Path,
-    made_with: Settings,
-    terms: str,
-) -> None:
-    """Writes the manifest of the images and their datasheet."""
-    images = keep_made(plan, withheld, MANIFEST, folder)
-    counts = images.groupby(["covariate_level", "semantic_level"]).size()
-    facts = {
-        "images": f"{len(images):,} in {len(counts)} cells of semantic x covariate level",
-        "images of a cell": f"{counts.min():,} to {counts.max():,}" if len(counts) else "none",
-        "labels and styles": f"{images['label'].nunique():,} and {images['style'].nunique()}",
-        "withheld by the pipeline": len(withheld),
-    }
-    made_by = {**made_with, "edges": "level_edges.json"}
-    write_datasheet(folder, "syn", facts, made_by, {"pipeline": terms})
+    withheld = make_images(files, make, batch_size, "generating images")
+    return keep_made(plan, withheld, MANIFEST, folder)

@@ -191,7 +191,19 @@ class Transfer(Task):
         files = [folder / file for file in plan["file"]]
         # One at a time: the IP-Adapter reads several exemplars as views of one.
         withheld = make_images(files, make, 1, "transferring materials", self.size * self.size)
-        _finish(plan, withheld, folder, models, settings, self.content == ID_TEST)
+        images = keep_made(plan, withheld, MANIFEST, folder)
+        shapes = self.content == ID_TEST
+        facts = {
+            "images": f"{len(images):,}",
+            "content images": f"{images['content'].nunique():,}",
+            "exemplars": f"{images['exemplar'].nunique():,}, "
+            + ("none of ID" if shapes else "only ID test images"),
+            "withheld by the pipeline": len(withheld),
+        }
+        licences = {name: licence(source) for name, source in models.items()}
+        from_id, other = ("shapes", "materials") if shapes else ("materials", "objects")
+        how = {**models, **settings}
+        write_datasheet(folder, "transferred", facts, how, licences, own=from_id, other=other)
 
     def _plan(self, contents: pd.DataFrame, materials: Materials, seed: int) -> pd.DataFrame:
         rows = []
@@ -212,25 +224,3 @@ class Transfer(Task):
                     }
                 )
         return pd.DataFrame(rows)
-
-
-def _finish(
-    plan: pd.DataFrame,
-    withheld: Sequence[int],
-    folder: Path,
-    models: Mapping[str, str],
-    settings: Settings,
-    shapes: bool,
-) -> None:
-    from_id, other = ("shapes", "materials") if shapes else ("materials", "objects")
-    images = keep_made(plan, withheld, MANIFEST, folder)
-    facts = {
-        "images": f"{len(images):,}",
-        "content images": f"{images['content'].nunique():,}",
-        "exemplars": f"{images['exemplar'].nunique():,}, "
-        + ("none of ID" if shapes else "only ID test images"),
-        "withheld by the pipeline": len(withheld),
-    }
-    licences = {name: licence(source) for name, source in models.items()}
-    made_with = {**models, **settings}
-    write_datasheet(folder, "transferred", facts, made_with, licences, own=from_id, other=other)

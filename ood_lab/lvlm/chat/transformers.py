@@ -397,8 +397,8 @@ class TransformersChat(ChatModel):
         vlm = self._vlm
         if not set(image_inputs) <= set(vlm.processor.image_processor.model_input_names):
             raise UserError("they depend on the question")
-        first_rows = {path: row for row, path in reversed(list(enumerate(paths)))}
-        new = sorted(row for path, row in first_rows.items() if path not in self._features)
+        unknown = set(paths).difference(self._features)
+        new = sorted(map(paths.index, unknown))
         if not new:
             return
         if len(new) < len(paths):

@@ -38,14 +38,14 @@ class Example:
     conversations: Sequence[Conversation]
 
 
-def conversation(question: str, answer: str, image: bool = True) -> Conversation:
+def conversation(question: str, answer: str) -> Conversation:
     """A question about the image, and its answer."""
-    content: list[dict[str, str]] = [{"type": "image"}] if image else []
-    content.append({"type": "text", "text": question})
+    content = [{"type": "image"}, {"type": "text", "text": question}]
     reply = [{"type": "text", "text": answer}]
     return [{"role": "user", "content": content}, {"role": "assistant", "content": reply}]
 
 
+@dataclass(frozen=True)
 class ConversationRows:
     """Batches of one conversation a row, for any model with a chat template.
 
@@ -53,8 +53,7 @@ class ConversationRows:
         processor: of the model.
     """
 
-    def __init__(self, processor: Any) -> None:
-        self.processor = processor
+    processor: Any
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         """``inputs`` of the model with ``labels [B, L]``: -100 but on the last message."""
@@ -146,13 +145,10 @@ class Chats(L.LightningDataModule):
         self.num_workers = num_workers
         self.seed = seed
 
-    def _epoch(self) -> int:
-        return coming_epoch(self.trainer)
-
     def train_dataloader(self) -> DataLoader[Any]:
         """Batches in an order that depends only on seed and epoch."""
         size = len(self.train)  # type: ignore[arg-type]  # ours have a length
-        order: Sampler[Any] = EpochSampler(size, self.seed, self._epoch)
+        order: Sampler[Any] = EpochSampler(size, self.seed, lambda: coming_epoch(self.trainer))
         if self.trainer:
             devices, device = self.trainer.world_size, self.trainer.global_rank
             order = DeviceShare(order, devices, device)  # type: ignore[arg-type]

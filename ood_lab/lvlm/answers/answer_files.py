@@ -76,6 +76,8 @@ class Answer:
 
 #: By the id of their question.
 Answers = Mapping[str, Answer]
+#: What stands for the answer to a question that was not asked.
+NOT_ASKED = Answer("", "", "", None, "", "", "", "", error="not asked")
 
 
 def answer_key(messages_hash: str, made_with: Settings) -> str:

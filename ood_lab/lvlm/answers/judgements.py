@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.lvlm.answers.answer_files import Answer, Answers
+from ood_lab.lvlm.answers.answer_files import NOT_ASKED, Answer, Answers
 from ood_lab.lvlm.parsers import parser_named, parser_of
 from ood_lab.lvlm.parsers.reply_text import is_cut, read, without_reasoning
 from ood_lab.lvlm.questions.question_files import Question, Questions
@@ -47,7 +47,7 @@ def judge(questions: Questions, answers: Answers, parser: str | None = None) -> 
     """
     if parser is not None:
         parser_named(parser)
-    rows = [_row(q, answers.get(q.question_id), parser) for q in questions]
+    rows = [_row(q, answers.get(q.question_id, NOT_ASKED), parser) for q in questions]
     meta = pd.DataFrame([dict(question.meta) for question in questions])
     options = [P_OPTIONS] if any(P_OPTIONS in row for row in rows) else []
     table = pd.DataFrame(rows, columns=[*_COLUMNS, *options])
@@ -82,12 +82,12 @@ def sizes_of(rows: pd.DataFrame) -> dict[str, int]:
     return dict(zip(SIZES, map(int, counts), strict=True))
 
 
-def _row(question: Question, answer: Answer | None, parser: str | None) -> dict[str, Any]:
+def _row(question: Question, answer: Answer, parser: str | None) -> dict[str, Any]:
     name = parser_of(question.parser, parser)
-    error = "not asked" if answer is None else answer.error
-    reply = "" if answer is None or error else answer.response
-    cut = answer is not None and not error and is_cut(answer.finish_reason)
-    silent = answer is not None and answer.reasoning is not None and not reply.strip()
+    error = answer.error
+    reply = "" if error else answer.response
+    cut = not error and is_cut(answer.finish_reason)
+    silent = answer.reasoning is not None and not reply.strip()
     parsed = None if error or silent else read(reply, parser_named(name), cut, question.text)
     return {
         "question_id": question.question_id,
@@ -103,6 +103,6 @@ def _row(question: Question, answer: Answer | None, parser: str | None) -> dict[
         "status": FAILED if error else UNPARSED if parsed is None else PARSED,
         "cut": cut,
         "error": error,
-        "p_yes": None if answer is None else answer.p_yes,
-        **({P_OPTIONS: json.dumps(dict(answer.p_options))} if answer and answer.p_options else {}),
+        "p_yes": answer.p_yes,
+        **({P_OPTIONS: json.dumps(dict(answer.p_options))} if answer.p_options else {}),
     }

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.random_streams import Resampling
-from ood_lab.lvlm.answers.answer_files import Answers
+from ood_lab.lvlm.answers.answer_files import NOT_ASKED, Answers
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED, UNPARSED
 from ood_lab.lvlm.captions.caption_rules import CaptionRules
 from ood_lab.lvlm.captions.nouns import NounExtractor
@@ -41,6 +41,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     clustered,
     resampled_sums,
     shares,
+    with_ones,
 )
 from ood_lab.metrics.resampling.intervals import percentile_interval
 from ood_lab.schema.arrays import Floats, Ints
@@ -85,10 +86,9 @@ def caption_table(
     for question in questions:
         if question.task != GENERATIVE:
             continue
-        answer = answers.get(question.question_id)
-        error = "not asked" if answer is None else answer.error
-        response = "" if answer is None or error else answer.response
-        reply = without_reasoning(response)
+        answer = answers.get(question.question_id, NOT_ASKED)
+        error = answer.error
+        reply = without_reasoning("" if error else answer.response)
         status = FAILED if error else PARSED if reply.strip() else UNPARSED
         truth, hallu = list(question.meta["truth"]), list(question.meta["hallu"])
         verdict = rules.judge(nouns(reply, rules.vocabulary), truth, hallu)
@@ -99,7 +99,7 @@ def caption_table(
                 "file": question.image,
                 "status": status,
                 "reply": reply,
-                "cut": answer is not None and not error and is_cut(answer.finish_reason),
+                "cut": not error and is_cut(answer.finish_reason),
                 "error": error,
                 "named": list(verdict.nouns),
                 "flagged_nouns": list(verdict.flagged),
@@ -275,8 +275,7 @@ def contrasts(
     ]
     for group in COMPARED:
         of_group = judgements[judgements["task"].isin(GROUPS[group])]
-        right = of_group["correct"].astype(bool)
-        counts = np.stack([right, np.ones(len(right))], axis=1).astype(np.int64)
+        counts = with_ones(of_group["correct"].astype(bool))
         sides.append((of_group, counts, partial(shares, [f"{group}_accuracy"])))
         sides.append((of_group, class_counts(of_group, NO), partial(_of_no, group)))
     tables = [pd.DataFrame()]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import networkx as nx
@@ -28,7 +27,7 @@ from ood_lab.lvlm.concepts.concepts import concepts_of
 from ood_lab.lvlm.image_generation.compositions import Composition, Generator, Order
 from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture, file_of
 from ood_lab.lvlm.image_text.base import Features, image_features
-from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered_mean
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.scatter import component_labels, components_of, draw_clouds, styles_of
 
@@ -294,11 +293,9 @@ def distances_to_natural(
         if name == NATURAL:
             np.fill_diagonal(cosines, -np.inf)
         nearest = 1 - cosines.max(axis=1)
-        counts, units = np.column_stack([nearest, np.ones(len(nearest))]), (by or {}).get(name)
-        results = clustered(
-            counts, partial(shares, [""]), units, resampling=resampling
-        ).estimates()[""]
-        rows.append((name, len(values), float(nearest.mean()), results.low, results.high))
+        results = clustered_mean(nearest, (by or {}).get(name), resampling=resampling)
+        interval = results.estimates()["mean"]
+        rows.append((name, len(values), float(nearest.mean()), interval.low, interval.high))
     table = pd.DataFrame(rows, columns=["dataset", "n", "distance", "ci_low", "ci_high"])
     reference = table.loc[table["dataset"] == NATURAL, "distance"].iloc[0]
     return table.assign(ratio=table["distance"] / reference if reference else np.nan)

@@ -15,7 +15,7 @@ import pandas as pd
 
 from ood_lab.common.files import write_text
 from ood_lab.common.grouping import grouped
-from ood_lab.lvlm.answers.answer_files import Answers
+from ood_lab.lvlm.answers.answer_files import NOT_ASKED, Answers
 from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
 from ood_lab.lvlm.pages.benchmark_page import ANSWERS_PAGE, ScoredRun
 from ood_lab.lvlm.parsers.reply_text import without_reasoning
@@ -155,29 +155,26 @@ def _shown(
     beside: Sequence[Row],
 ) -> dict[str, Any]:
     """What the page knows of an answer: what it filters by, and what it shows."""
-    answer = answers.get(question.question_id)
+    answer = answers.get(question.question_id, NOT_ASKED)
     caption, reading = "flagged_nouns" in row, _reading(row)
-    response = "" if answer is None else answer.response
-    thought = response if without_reasoning(response) != response else ""
+    thought = answer.response if without_reasoning(answer.response) != answer.response else ""
     right = ", ".join(row["truth_words"]) if caption else " / ".join(question.answer.split("\n"))
     models = [{"model": of_model["model"], **_reading(of_model)} for of_model in beside]
     levels = [f"{k.replace('_', ' ')} {row[k]:g}" for k in LEVELS if pd.notna(row.get(k))]
-    usage = {} if answer is None else dict(answer.usage)
-    tokens = [f"{name.replace('_', ' ')} {count:,}" for name, count in usage.items()]
-    chances = {} if answer is None else answer.p_options
+    tokens = [f"{name.replace('_', ' ')} {count:,}" for name, count in answer.usage.items()]
     facts = {
         "question": question.text,
         **reading,
         "correct answer": right,
-        "P(letter)": ", ".join(f"{letter} {p:.3f}" for letter, p in chances.items()),
-        "finish reason": "" if answer is None else answer.finish_reason or "",
+        "P(letter)": ", ".join(f"{letter} {p:.3f}" for letter, p in answer.p_options.items()),
+        "finish reason": answer.finish_reason or "",
         "usage": ", ".join(tokens),
         "error": row.get("error") or "",
         "set": _name(row.get("split")),
         "category": _name(row.get("category")),
         "shift": ", ".join(levels),
         "id": question.question_id,
-        "reasoning": thought or (answer.reasoning if answer else "") or "",
+        "reasoning": thought or answer.reasoning or "",
     }
     differ = len({of_model["parsed as"] for of_model in models}) > 1
     return {

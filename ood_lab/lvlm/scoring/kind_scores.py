@@ -130,7 +130,7 @@ def kind_rows(
                 _counts(read), counted, clusters_of(read), resampling=resampling
             ).estimates()
             if results.pop(_CIRCULAR, None) and ROUND in read and read[ROUND].notna().any():
-                results |= whole_groups(read, ROUND, _CIRCULAR, np.nan, resampling=resampling)[0]
+                results[_CIRCULAR], _ = whole_groups(read, ROUND, resampling)
             n = clusters_of(kept).nunique()
             yield from estimate_rows({**keys, "unit": "question"}, results, n, part)
 

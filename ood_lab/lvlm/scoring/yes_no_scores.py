@@ -27,7 +27,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     Metrics,
     cluster_sums,
     clustered,
-    shares,
+    clustered_mean,
 )
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.schema.arrays import Floats, Ints
@@ -94,8 +94,8 @@ def yes_no_rows(
             keys, results.estimates(), clusters_of(kept).nunique(), part, units
         )
         for metric, column in (groups or {}).items():
-            estimates, n = whole_groups(read, column, metric, 0.0, resampling=resampling)
-            yield from estimate_rows(keys, estimates, n, part)
+            estimate, n = whole_groups(read, column, resampling)
+            yield from estimate_rows(keys, {metric: estimate}, n, part)
 
 
 def score_rows(
@@ -162,14 +162,11 @@ def by_place(
             yield {**place, "unparsed": way}, part, kept, read
 
 
-def whole_groups(
-    read: pd.DataFrame, column: str, metric: str, otherwise: float, resampling: Resampling
-) -> tuple[dict[str, Estimate], int]:
+def whole_groups(read: pd.DataFrame, column: str, resampling: Resampling) -> tuple[Estimate, int]:
     """Share of the groups of a column all of whose questions are right; how many there are."""
     right = read["correct"].astype(bool).groupby(read[column], sort=False).all()
-    counts = np.stack([right, np.ones(len(right))], axis=1).astype(np.int64)
-    of_groups = partial(shares, [metric], otherwise=otherwise)
-    return clustered(counts, of_groups, resampling=resampling).estimates(), len(right)
+    results = clustered_mean(right, resampling=resampling)
+    return results.estimates()["mean"], results.n
 
 
 def clusters_of(rows: pd.DataFrame) -> pd.Series:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -16,7 +15,7 @@ from ood_lab.lvlm.statistics.degradation import METRICS, degradation, signature_
 from ood_lab.lvlm.statistics.statistic_tables import Draws, Findings
 from ood_lab.metrics import holm
 from ood_lab.metrics.answer_metrics import yes_no_metrics
-from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered_mean
 from ood_lab.schema.arrays import Bools, Floats, Ints
 
 Wrong = Bools
@@ -40,9 +39,8 @@ def compare_models(wrong: Mapping[str, Wrong], pairs: Ints, resampling: Resampli
     rows = []
     for (name_a, a), (name_b, b) in combinations(wrong.items(), 2):
         only_a, only_b = int((~a & b).sum()), int((a & ~b).sum())
-        counts = np.column_stack([b.astype(int) - a, np.ones(len(a), int)])
-        of_pairs = clustered(counts, partial(shares, ["d"]), pairs, resampling=resampling)
-        sample = of_pairs.draws["d"]
+        of_pairs = clustered_mean(b.astype(int) - a, pairs, resampling=resampling)
+        sample = of_pairs.draws["mean"]
         low, high = np.quantile(sample, [0.025, 0.975])
         tail = min((sample <= 0).mean(), (sample >= 0).mean())
         discordant = only_a + only_b

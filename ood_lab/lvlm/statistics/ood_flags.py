@@ -24,7 +24,7 @@ from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.pages.benchmark_page import captioned
 from ood_lab.lvlm.scoring.scored_results import columns_of, exact_at_ends
 from ood_lab.lvlm.scoring.yes_no_scores import COUNTS
-from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered_mean
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import add_legend, panels, short_names
 from ood_lab.report.figures.lines import draw_lines, lines_of
@@ -108,11 +108,8 @@ def flag_results(
     rows = []
 
     def add(model: str, values: NDArray[Any], inside: Flags, metric: str, **keys: Any) -> None:
-        counts = np.stack([values, np.ones(len(values))], axis=1).astype(float)
-        results = clustered(
-            counts, partial(shares, [metric]), clusters[inside], resampling=resampling
-        )
-        item = exact_at_ends(metric, results.estimates()[metric], results.n)
+        results = clustered_mean(values.astype(float), clusters[inside], resampling=resampling)
+        item = exact_at_ends(metric, results.estimates()["mean"], results.n)
         known = {"metric": metric, **columns_of(item), "n": results.n, BY: by, **keys}
         rows.append({"model": model, **known})
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -73,6 +74,18 @@ def clustered(
     flat = resampled_sums(sums.reshape(len(sums), -1), resampling.draws, rng)
     of_draws = metrics(flat.reshape((len(flat), *sums.shape[1:])))
     return Clustered(values, {k: np.moveaxis(v, 0, -1) for k, v in of_draws.items()}, len(sums))
+
+
+def clustered_mean(
+    values: ArrayLike, by: ArrayLike | None = None, *, resampling: Resampling
+) -> Clustered:
+    """:func:`clustered` of the mean of ``values [N]``, as metric ``mean``."""
+    return clustered(with_ones(values), partial(shares, ["mean"]), by, resampling=resampling)
+
+
+def with_ones(values: ArrayLike) -> NDArray[Any]:
+    """Values and how many each is, ``[N, 2]``, what :func:`shares` divides; truths are integers."""
+    return np.column_stack([values, np.ones(len(np.asarray(values)), np.int64)])
 
 
 def cluster_sums(
@@ -160,14 +173,10 @@ def share(part: Floats, total: Floats, otherwise: float = 0.0) -> Floats:
     return np.divide(part, total, out=quotient, where=total > 0)
 
 
-def shares(
-    names: Sequence[str], counts: NDArray[Any], otherwise: float = np.nan
-) -> dict[str, Floats]:
+def shares(names: Sequence[str], counts: NDArray[Any]) -> dict[str, Floats]:
     """Each count but the last over the last, ``[..., C]``, by name."""
-    parts = (counts[..., place] for place in range(len(names)))
-    return {
-        n: share(part, counts[..., -1], otherwise) for n, part in zip(names, parts, strict=True)
-    }
+    total = counts[..., -1]
+    return {n: share(counts[..., place], total, np.nan) for place, n in enumerate(names)}
 
 
 def _kinds(rows: Ints) -> tuple[Ints, Ints]:

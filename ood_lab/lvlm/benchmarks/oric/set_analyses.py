@@ -19,7 +19,7 @@ from ood_lab.lvlm.image_text.clip import ClipSpace, Spaces
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.scoring.scored_results import columns_of
 from ood_lab.lvlm.scoring.wording_scores import scored
-from ood_lab.metrics.resampling.clustered_bootstrap import clustered, shares
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered, clustered_mean, shares
 from ood_lab.metrics.resampling.intervals import Estimate, wilson_interval
 from ood_lab.schema.arrays import Floats, positions
 from ood_lab.schema.image_columns import LEVELS
@@ -97,7 +97,8 @@ def _means(part: pd.DataFrame, clip: str | None, resampling: Resampling) -> Iter
             values = rows.dropna(subset=column) if column in rows else rows.iloc[:0]
             if len(values):
                 sums = values.groupby("row")[column].agg(["sum", "size"]).to_numpy(np.float64)
-                mean = _mean(sums, resampling)
+                of_images = clustered(sums, partial(shares, ["mean"]), resampling=resampling)
+                mean = of_images.estimates()["mean"]
                 results = Estimate(factor * mean.value, factor * mean.low, factor * mean.high)
                 about = {"analysis": analysis, "clip": of, "label": label, "n": len(values)}
                 yield about | columns_of(results)
@@ -109,8 +110,8 @@ def _distances(
     distances = min_distances(part, space)
     results = {category: (1, Estimate(value)) for category, value in distances.items()}
     if results:
-        sums = np.column_stack([list(distances.values()), np.ones(len(distances))])
-        results["mean"] = len(sums), _mean(sums, resampling)
+        of_all = clustered_mean([*distances.values()], resampling=resampling)
+        results["mean"] = of_all.n, of_all.estimates()["mean"]
     for key, (n, estimate) in results.items():
         about = {"analysis": MIN_DISTANCE, "clip": name, "key": key, "n": n}
         yield about | columns_of(estimate)
@@ -164,11 +165,6 @@ def _result_rows(analyses: pd.DataFrame) -> Iterator[Row]:
             **{name: row[name] for name in ("value", "ci_low", "ci_high", "n")},
             "unit": units.get(row["analysis"], "image"),
         }
-
-
-def _mean(sums: Floats, resampling: Resampling) -> Estimate:
-    """``sum / count`` of ``[K, 2]`` with an interval that resamples the K rows."""
-    return clustered(sums, partial(shares, ["mean"]), resampling=resampling).estimates()["mean"]
 
 
 def known_of(

@@ -38,6 +38,8 @@ Share = Annotated[float, Interval(ge=0, le=1)]
 
 #: By name: a node of the configuration, the arguments of a call, or all that a result depends on.
 Settings = Mapping[str, Any]
+#: By name, where more may be added: the fields of a row or a record, the arguments of a call.
+Fields = dict[str, Any]
 
 _Class = TypeVar("_Class")
 _CONFIG = ConfigDict(arbitrary_types_allowed=True)

@@ -9,6 +9,11 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
+def distinct(values: Iterable[Key]) -> list[Key]:
+    """Each value once, in the order in which they first come."""
+    return list(dict.fromkeys(values))
+
+
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     """The values of each key, in the order in which both come."""
     groups: dict[Key, list[Value]] = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.common.arguments import Settings
+from ood_lab.common.arguments import Fields, Settings
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import packaged_table, write_text
 from ood_lab.common.installed_packages import package_versions
@@ -42,7 +42,7 @@ class Ledger:
                 f"'{path}' holds answers to other questions or of another model: choose another "
                 "task.out, or remove the file"
             )
-        self.answers: dict[str, dict[str, Any]] = {r.pop("key"): r for r in records if "key" in r}
+        self.answers: dict[str, Fields] = {r.pop("key"): r for r in records if "key" in r}
 
     def add(self, answers: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
         """Keeps answers by key, each on disk as soon as it exists."""

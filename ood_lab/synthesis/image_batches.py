@@ -6,13 +6,14 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pandas as pd
 from PIL import Image
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import replaced, require_space, write_csv
 from ood_lab.common.progress import Pace
@@ -52,7 +53,7 @@ def batches(text: str, items: Sequence[_Item], size: int) -> Iterator[Iterator[S
 
 log = logging.getLogger(__name__)
 
-_OPTIONS: dict[str, dict[str, Any]] = {
+_OPTIONS: dict[str, Fields] = {
     ".jpg": {"format": "JPEG", "quality": 95},
     ".png": {"format": "PNG"},
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import distinct
 from ood_lab.common.hints import nearest
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.data.sources.image_formats import image_extensions
@@ -87,7 +88,7 @@ def wnids_of(names: Sequence[str], synsets: Mapping[str, Synset], option: str) -
             hint = f"; did you mean '{near[0]}'?" if near else ""
             raise UserError(f"{option}: ImageNet-21K has no class '{name}'{hint}")
         wnids += by_name[name.lower()]
-    return list(dict.fromkeys(wnids))
+    return distinct(wnids)
 
 
 log = logging.getLogger(__name__)

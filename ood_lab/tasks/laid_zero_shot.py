@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from torch import Tensor
 
 from ood_lab.clip import zero_shot_weights
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
 from ood_lab.evaluation.shift.shift_encoder import clip_features, load_decompositions
 from ood_lab.metrics import wilson_interval
@@ -73,7 +73,7 @@ class LaidZeroShot(Task):
         return results
 
 
-def _accuracies(cosines: Tensor, labels: Tensor, name: str) -> list[dict[str, Any]]:
+def _accuracies(cosines: Tensor, labels: Tensor, name: str) -> list[Fields]:
     labelled = labels >= 0
     ranked = cosines[labelled].topk(min(max(TOP), cosines.shape[1]), dim=1).indices
     hits = ranked == labels[labelled, None]

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ood_lab.common.arguments import Settings
+from ood_lab.common.arguments import Fields, Settings
 from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
+from ood_lab.common.grouping import distinct
 from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS as DIVIDED
 from ood_lab.lvlm.benchmarks.oodbench.page import METRICS, SPLITS, WORDS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import setting_differences
@@ -119,7 +119,7 @@ def differences_of(settings: Sequence[Settings]) -> list[str]:
     ]
 
 
-def _settings(run: FinishedRun) -> dict[str, Any]:
+def _settings(run: FinishedRun) -> Fields:
     """What may differ between ablations: task, VLM, and the image-text models of the division."""
     groups = {key: run.config.get(key) or {} for key in ("task", "lvlm", "annotations")}
     settings = {k: value for k, value in leaves(groups) if not str(k).startswith("task.report")}
@@ -129,7 +129,7 @@ def _settings(run: FinishedRun) -> dict[str, Any]:
 
 def _table(table: pd.DataFrame) -> Table:
     """Pairs and metrics of every setting and split; the settings are numbered, and named below."""
-    settings = list(dict.fromkeys(table["setting"]))
+    settings = distinct(table["setting"])
     cells = {(row["setting"], row["split"], row["metric"]): row for row in table.to_dict("records")}
     rows = []
     for setting, split, metric in cells:

@@ -6,12 +6,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
 
-from ood_lab.common.arguments import BatchSize, Count, Share
+from ood_lab.common.arguments import BatchSize, Count, Fields, Share
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
@@ -204,7 +203,7 @@ class SelectClasses(Task):
 
     def _write_sheet(self, folder: Path, classes: int, listed: int, kept: int) -> None:
         llm, detector = self.llm, self.detector
-        models: dict[str, Any] = {
+        models: Fields = {
             "language model": f"{llm} ({licence(llm)})" if llm else "none, by keyword",
             "detector": f"{detector} ({licence(detector)})" if detector else "none, all images",
         }

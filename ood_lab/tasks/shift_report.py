@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import pandas as pd
 import torch.nn.functional as F
 
-from ood_lab.common.arguments import Count, Levels, Positive
+from ood_lab.common.arguments import Count, Fields, Levels, Positive
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json, read_table, write_table
 from ood_lab.evaluation.near_copies import group_near_copies
@@ -179,7 +179,7 @@ class ShiftReport(Task):
     def _by_network(self, ws: Workspace, inputs: ScoringInput, doubt: str | None) -> Distances:
         data = ws.data
         k = self.k or neighbour_of(data.splits["train"])
-        facts: dict[str, Any] = {"by": str(ws.model["name"]), "k": k, "unsplit": True}
+        facts: Fields = {"by": str(ws.model["name"]), "k": k, "unsplit": True}
         if doubt:
             facts["why"] = doubt
         names = ["train", "test", *data.ood_names]
@@ -222,7 +222,7 @@ class ShiftReport(Task):
         main = decompositions[0]
         k = self.k or neighbour_of(data.splits["train"], main.k)
         device = ws.extractor.strategy.root_device
-        facts: dict[str, Any] = {"by": ws.clip.name, "k": k, "unsplit": False}
+        facts: Fields = {"by": ws.clip.name, "k": k, "unsplit": False}
         facts |= {"clip": dict(main.clip), "laid": dict(main.details)}
         if folder and (Path(folder) / HELD_OUT).exists():
             facts["held_out"] = read_json(Path(folder) / HELD_OUT)
@@ -256,7 +256,7 @@ class ShiftReport(Task):
         degrees: Callable[[], pd.DataFrame],
         marks: Callable[[], pd.DataFrame],
         axes: Names,
-        facts: dict[str, Any],
+        facts: Fields,
     ) -> Distances:
         """The distances, which are read where the run was interrupted after measuring them.
 

@@ -6,12 +6,12 @@ import hashlib
 import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 from PIL import Image
 
-from ood_lab.common.arguments import BatchSize, Count, Levels, Settings
+from ood_lab.common.arguments import BatchSize, Count, Fields, Levels, Settings
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.english import counted
 from ood_lab.common.file_records import text_sha256
@@ -117,7 +117,7 @@ class Synthesize(Task):
             return
         folder = Path(self.out).expanduser()
         basis = hashlib.sha256(split.W.numpy().tobytes())
-        choice: dict[str, Any] = {
+        choice: Fields = {
             "prompts": self.prompts,
             "levels": self.levels,
             "per_cell": self.per_cell,

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath, packaged_table
 from ood_lab.common.grouping import grouped
@@ -116,7 +117,7 @@ def objects_table(
     boxes: np.ndarray,
     area: Column | None = None,
     crowd: Column | None = None,
-    attributes: Sequence[dict[str, Any]] | None = None,
+    attributes: Sequence[Fields] | None = None,
 ) -> pd.DataFrame:
     """The frame ``Annotations.objects`` from its columns.
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.lvlm.annotations.annotation_table import (
@@ -182,7 +183,7 @@ class _Image:
     height: int
     semantic_level: int | None = None
     covariate_level: int | None = None
-    attributes: dict[str, Any] | None = None
+    attributes: Fields | None = None
 
 
 @dataclass(slots=True)
@@ -195,7 +196,7 @@ class Instance:
     id: int | str | None = None
     area: float | None = None
     iscrowd: bool | int = 0
-    attributes: dict[str, Any] = field(default_factory=dict)
+    attributes: Fields = field(default_factory=dict)
     semantic_level: int | None = None
 
 

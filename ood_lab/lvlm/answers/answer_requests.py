@@ -15,12 +15,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from rich import get_console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ood_lab.common.arguments import Settings
+from ood_lab.common.arguments import Fields, Settings
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.file_records import file_sha256, text_sha256
 from ood_lab.common.progress import Pace
@@ -134,7 +133,7 @@ def answers_to(
 
 def messages_of(question: Question, folder: Path) -> list[Message]:
     """A question in OpenAI's form: a system message if it has one, its images, then the text."""
-    content: list[dict[str, Any]] = [
+    content: list[Fields] = [
         {"type": "image_url", "image_url": {"url": str(folder / image)}}
         for image in question.images
     ]
@@ -253,7 +252,7 @@ def as_answer_to(question: Question, answer: Answer) -> Answer:
     return replace(answer, **_about(question))
 
 
-def _about(question: Question) -> dict[str, Any]:
+def _about(question: Question) -> Fields:
     """What an answer says of its question, beyond its messages."""
     return {
         "question_id": question.question_id,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pandas as pd
 
+from ood_lab.common.arguments import Fields
 from ood_lab.lvlm.answers.answer_files import NOT_ASKED, Answer, Answers
 from ood_lab.lvlm.parsers import parser_named, parser_of
 from ood_lab.lvlm.parsers.reply_text import is_cut, read, without_reasoning
@@ -82,7 +82,7 @@ def sizes_of(rows: pd.DataFrame) -> dict[str, int]:
     return dict(zip(SIZES, map(int, counts), strict=True))
 
 
-def _row(question: Question, answer: Answer, parser: str | None) -> dict[str, Any]:
+def _row(question: Question, answer: Answer, parser: str | None) -> Fields:
     name = parser_of(question.parser, parser)
     error = answer.error
     reply = "" if error else answer.response

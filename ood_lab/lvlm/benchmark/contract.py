@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import pandas as pd
 
-from ood_lab.common.arguments import Settings
+from ood_lab.common.arguments import Fields, Settings
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.answer_files import Answer, Answers, store_of
 from ood_lab.lvlm.answers.judgements import judge, with_unsure
@@ -100,7 +100,7 @@ class BenchmarkSession:
         return Resampling(self.draws, self.seed)
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> Fields:
         """The same and the least size of a cell, as tables of results take them."""
         return {"resampling": self.resampling, "min_count": self.min_count}
 

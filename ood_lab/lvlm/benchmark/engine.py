@@ -15,6 +15,7 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import file_sha256
 from ood_lab.common.files import write_csv, write_table
+from ood_lab.common.grouping import distinct
 from ood_lab.common.hints import check_known
 from ood_lab.lvlm.answers.answer_files import Answer, Answers, model_name, store_of, write_answers
 from ood_lab.lvlm.answers.answer_requests import answers_to, recorded_answers
@@ -80,7 +81,7 @@ def check_benchmark(benchmark: Benchmark, run: BenchmarkSession) -> None:
         )
     if benchmark.questions is not None:
         asks = benchmark.words.asks
-        kinds = list(dict.fromkeys(q.task for q in read_questions(Path(benchmark.questions))))
+        kinds = distinct(q.task for q in read_questions(Path(benchmark.questions)))
         if kinds and not set(kinds) & set(asks):
             raise UserError(
                 f"task.questions={benchmark.questions} are of another benchmark "

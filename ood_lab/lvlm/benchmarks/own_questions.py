@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import distinct
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.answers.answer_files import Answers
@@ -200,7 +201,7 @@ class OwnQuestions(Benchmark):
         """See the base class."""
         table, options = judgements["judged"], run.options
         captions = judgements.get("captions", table.iloc[:0])
-        splits = list(dict.fromkeys([*table["split"], *captions["split"]]))
+        splits = distinct([*table["split"], *captions["split"]])
         answers = yes_no_rows(
             table, splits, self.unparsed, positive=self.positive, groups=self.groups, **options
         )

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.answer_files import NOT_ASKED, Answers
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED, UNPARSED
@@ -185,7 +186,7 @@ def amber_table(
     groups = {g: tasks for g, tasks in GROUPS.items() if judgements["task"].isin(tasks).any()}
     for split in [*splits, POOLED]:
         texts, of_split = (of_set(table, split) for table in (captions, judgements))
-        row: dict[str, Any] = {"split": split}
+        row: Fields = {"split": split}
         if len(captions):
             row |= amber_caption_metrics(texts[list(COUNTS)].to_numpy(np.int64).sum(axis=0))
         for group, tasks in groups.items():

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
 
 #: What ``generate`` knows images by; the other inputs of ``get_image_features`` say how they lie.
@@ -35,7 +36,7 @@ class ImagePart(NamedTuple):
     """
 
     kind: type
-    values: dict[str, Any]
+    values: Fields
 
 
 def features_of(model: Any, inputs: Mapping[str, Tensor], images: int) -> list[ImagePart] | None:
@@ -87,7 +88,7 @@ def joined(parts: Sequence[ImagePart]) -> Any:
     Raises:
         UserError: they do not fit together.
     """
-    values: dict[str, Any] = {}
+    values: Fields = {}
     for name in set.intersection(*(set(part.values) for part in parts)):
         mine = [part.values[name] for part in parts]
         if torch.is_tensor(mine[0]):

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ood_lab.common.arguments import Fields
 from ood_lab.lvlm.chat.base import Message, Requests
 from ood_lab.lvlm.chat.request_images import images_of, open_image
 
@@ -105,7 +106,7 @@ def described(model: Any, processor: Any) -> LoadedModel:
     return LoadedModel(model, processor, pad, ends, image_inputs(model))
 
 
-def _in_parts(message: Message) -> dict[str, Any]:
+def _in_parts(message: Message) -> Fields:
     """A message in the form of transformers' templates, which name no image."""
     content = message["content"]
     if isinstance(content, str):

@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Interval
 
-from ood_lab.common.arguments import Count, Remedy, Settings
+from ood_lab.common.arguments import Count, Fields, Remedy, Settings
 from ood_lab.common.errors import Stopped, UserError
 from ood_lab.lvlm.chat.base import (
     ChatModel,
@@ -156,11 +156,11 @@ class OpenAIChat(OpenAIServer, ChatModel):
         sample = question.meta.get(SAMPLE, 1)
         return made_with | ({SAMPLE: sample} if sample > 1 else {})
 
-    def _fields_for(self, question: Question) -> dict[str, Any]:
+    def _fields_for(self, question: Question) -> Fields:
         longest = longest_reply(self.max_tokens, question)
         return self._fields(longest, question.meta.get(SAMPLE, 1))
 
-    def _fields(self, longest: int | str | None, sample: int = 1) -> dict[str, Any]:
+    def _fields(self, longest: int | str | None, sample: int = 1) -> Fields:
         """Fields of a request without model and messages."""
         limits = {"max_tokens": longest, "max_completion_tokens": self.max_completion_tokens}
         settings = {**limits, "temperature": self.temperature, "seed": self.seed}
@@ -264,7 +264,7 @@ class OpenAIChat(OpenAIServer, ChatModel):
                     batches.reopen(result.key)
                 yield reply
 
-    def _body(self, request: Request) -> dict[str, Any]:
+    def _body(self, request: Request) -> Fields:
         body = {"model": self.model, **self._fields_for(request.question)}
         if self.logprobs and request.question.reply in ONE_WORD:
             body |= {"logprobs": True, "top_logprobs": self.logprobs}
@@ -278,7 +278,7 @@ class OpenAIChat(OpenAIServer, ChatModel):
         """
         start = 0.0
 
-        def body() -> dict[str, Any]:
+        def body() -> Fields:
             nonlocal start
             try:
                 sent = self._body(request)

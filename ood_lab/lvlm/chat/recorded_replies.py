@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.line_files import read_records
 from ood_lab.lvlm.chat.base import Reply
@@ -99,7 +100,7 @@ def _check_same(by_id: Mapping[str, RecordedReply], texts: Mapping[str, str], pa
         )
 
 
-def _records(path: Path) -> list[dict[str, Any]]:
+def _records(path: Path) -> list[Fields]:
     """The lines of a file of replies, whatever its format."""
     if path.suffix.lower() == ".xlsx":
         other = "or write it as TSV, CSV or JSON (VLMEvalKit: PRED_FORMAT=tsv)"
@@ -115,7 +116,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 
 def _by_number(
-    records: list[dict[str, Any]],
+    records: list[Fields],
     keys: tuple[Sequence[str], Sequence[str], str],
     questions: Sequence[Question],
     path: Path,

@@ -7,10 +7,10 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
+from ood_lab.common.arguments import Fields
 from ood_lab.data.sources.image_files import is_upright, load_rgb
 from ood_lab.lvlm.chat.base import Message
 
@@ -53,7 +53,7 @@ def data_url(path: str, max_pixels: int | None = None) -> str:
     return f"data:{mime};base64,{base64.b64encode(content).decode('ascii')}"
 
 
-def sendable(message: Message, max_pixels: int | None = None) -> dict[str, Any]:
+def sendable(message: Message, max_pixels: int | None = None) -> Fields:
     """A message with the content of its images in place of their paths.
 
     Raises:
@@ -82,9 +82,9 @@ def texts_of(messages: Sequence[Message]) -> list[str]:
     return [part["text"] for part in _parts(messages) if part["type"] == "text"]
 
 
-def _parts(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def _parts(messages: Sequence[Message]) -> list[Fields]:
     """All parts of all messages; a content that is a text is one part."""
-    parts: list[dict[str, Any]] = []
+    parts: list[Fields] = []
     for message in messages:
         content = message["content"]
         parts += [{"type": "text", "text": content}] if isinstance(content, str) else content

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ood_lab.common.arguments import Count, Settings
+from ood_lab.common.arguments import Count, Fields, Settings
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.grouping import grouped
@@ -180,7 +180,7 @@ class TransformersChat(ChatModel):
                 f"{'CPU core' if on_cpu else 'GPU'}(s)"
             )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Fields:
         """What another process needs to load its own copy: no model, no processor."""
         return {k: v for k, v in self.__dict__.items() if k not in ("_vlm", "_processor")}
 
@@ -353,9 +353,9 @@ class TransformersChat(ChatModel):
                     reason,
                 )
 
-    def _generated(self, inputs: dict[str, Any], tokens: int) -> list[_ModelReply]:
+    def _generated(self, inputs: Fields, tokens: int) -> list[_ModelReply]:
         first, vlm = _FirstScores(), self._vlm
-        settings: dict[str, Any] = {"do_sample": False, "pad_token_id": vlm.pad}
+        settings: Fields = {"do_sample": False, "pad_token_id": vlm.pad}
         sequences = vlm.model.generate(
             **inputs, **settings, max_new_tokens=tokens, logits_processor=[first]
         )
@@ -371,7 +371,7 @@ class TransformersChat(ChatModel):
             for ids, mine, prompt in zip(new.tolist(), scores, prompts, strict=True)
         ]
 
-    def _inputs(self, prompts: ModelRequest, way: InferenceMode) -> dict[str, Any]:
+    def _inputs(self, prompts: ModelRequest, way: InferenceMode) -> Fields:
         vlm = self._vlm
         inputs = dict(prompts.encoded)
         if way is InferenceMode.FEATURES:

@@ -9,15 +9,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations, permutations, product
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import networkx as nx
 import pandas as pd
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import replaced
-from ood_lab.common.grouping import grouped
+from ood_lab.common.grouping import distinct, grouped
 from ood_lab.lvlm.annotations import Annotations
 
 #: Kinds of concepts: things, surroundings, and what is neither (``hot``).
@@ -60,7 +61,7 @@ class Concepts:
         """Concepts and their associates, each once: the words that a caption is searched for."""
         words = [*self.types, *self.associates]
         words += [word for rest in self.associates.values() for word in rest]
-        return list(dict.fromkeys(words))
+        return distinct(words)
 
     @property
     def identity(self) -> str:
@@ -257,7 +258,7 @@ def merged(old: nx.Graph, new: nx.Graph) -> nx.Graph:
     for graph in (old, new):
         for node, about in graph.nodes(data=True):
             facts = both.nodes[node] if node in both else {"type": "", "state": [], "action": []}
-            joined = {key: list(dict.fromkeys([*facts[key], *about[key]])) for key in _LISTS}
+            joined = {key: distinct([*facts[key], *about[key]]) for key in _LISTS}
             both.add_node(node, type=facts["type"] or about["type"], **joined)
         for first, second, about in graph.edges(data=True):
             before = both.get_edge_data(first, second, {"frequency": 0})["frequency"]
@@ -293,7 +294,7 @@ def read_graphml(path: Path) -> nx.Graph:
     return graph
 
 
-def statistics(graph: nx.Graph) -> dict[str, Any]:
+def statistics(graph: nx.Graph) -> Fields:
     """Numbers that tell one graph from another.
 
     Returns:

@@ -14,7 +14,7 @@ import networkx as nx
 
 from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError
-from ood_lab.common.grouping import grouped
+from ood_lab.common.grouping import distinct, grouped
 from ood_lab.common.line_files import write_records
 from ood_lab.common.random_streams import text_stream
 from ood_lab.lvlm.captions.caption_scoring import PAIR
@@ -162,7 +162,7 @@ def balanced(pictures: Sequence[AnnotatedPicture], seed: int) -> list[AnnotatedP
     """
     scenes = [str(item.meta.get(PAIR, item.meta.get("scene", item.file))) for item in pictures]
     groups = grouped(zip((item.criterion for item in pictures), scenes, strict=True))
-    different = {name: list(dict.fromkeys(names)) for name, names in groups.items()}
+    different = {name: distinct(names) for name, names in groups.items()}
     least = min(map(len, different.values()), default=0)
     kept = {
         str(scene)

@@ -24,6 +24,7 @@ from ood_lab.common.arguments import Settings, Share
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json
+from ood_lab.common.grouping import distinct
 from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.common.progress import Pace
 from ood_lab.data.sources.image_files import load_rgb
@@ -278,7 +279,7 @@ def by_image(
         images.setdefault(path, []).append((request, name))
     check(sorted({name for pairs in images.values() for _, name in pairs}))
     for path, pairs in images.items():
-        objects = list(dict.fromkeys(name for _, name in pairs))
+        objects = distinct(name for _, name in pairs)
         results = find(load_rgb(path), objects)
         for request, name in pairs:
             yield _reply(request, results[name], threshold)

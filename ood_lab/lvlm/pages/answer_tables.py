@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 import pandas as pd
 
+from ood_lab.common.grouping import distinct
 from ood_lab.lvlm.pages.benchmark_page import ScoredRun, metric_table
 from ood_lab.lvlm.parsers import YES
 from ood_lab.lvlm.scoring.answer_differences import AGREEMENT
@@ -80,7 +81,7 @@ def kind_tables(run: ScoredRun, splits: Names) -> Iterator[Table]:
 def spread_table(spread: pd.DataFrame, names: Names, metrics: Names) -> Table:
     """Mean ± standard deviation of each set and metric."""
     words = {**metrics, AGREEMENT: "same answer each time"}
-    splits = list(dict.fromkeys(spread["split"]))
+    splits = distinct(spread["split"])
     cells = {
         (row["split"], Head(text)): mean_cell({"value": row["mean"], "seed_std": row["sd"]})
         for metric, text in words.items()

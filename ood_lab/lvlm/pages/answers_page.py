@@ -7,14 +7,14 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.files import write_text
-from ood_lab.common.grouping import grouped
+from ood_lab.common.grouping import distinct, grouped
 from ood_lab.lvlm.answers.answer_files import NOT_ASKED, Answers
 from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
 from ood_lab.lvlm.pages.benchmark_page import ANSWERS_PAGE, ScoredRun
@@ -80,7 +80,7 @@ def write_answers_page(
         row = _shown(record, question, answers, beside.get(question.question_id, []))
         row["shown"]["images"] = [links[run.source / image] for image in question.images]
         rows.append(row)
-    index: dict[str, Any] = {"states": "".join(str(_STATES.index(row["state"])) for row in rows)}
+    index: Fields = {"states": "".join(str(_STATES.index(row["state"])) for row in rows)}
     names: dict[str, list[str]] = {}
     for key in _FILTERS:
         places, known = pd.factorize(np.array([row[key] for row in rows], object))
@@ -108,7 +108,7 @@ def write_answers_page(
 
 def _links(files: Sequence[Path], folder: Path, page: Path) -> tuple[dict[Path, str], str]:
     """Where the page finds each image, and, as words, where those are that are not in the run."""
-    files = list(dict.fromkeys(files))
+    files = distinct(files)
     here = os.path.abspath(folder)
     outside = [f for f in files if not Path(os.path.abspath(f)).is_relative_to(here)]
     outside = [file for file in outside if file.is_file()]
@@ -153,7 +153,7 @@ def _shown(
     question: Question,
     answers: Answers,
     beside: Sequence[Row],
-) -> dict[str, Any]:
+) -> Fields:
     """What the page knows of an answer: what it filters by, and what it shows."""
     answer = answers.get(question.question_id, NOT_ASKED)
     caption, reading = "flagged_nouns" in row, _reading(row)

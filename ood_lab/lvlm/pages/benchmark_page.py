@@ -13,6 +13,7 @@ import pandas as pd
 from PIL import Image
 
 from ood_lab.common.files import packaged_table
+from ood_lab.common.grouping import distinct
 from ood_lab.lvlm.answers.judgements import PARSED
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.heatmap import level_cells
@@ -208,7 +209,7 @@ def difference_table(
     """
     keys = ["a", "b"] if sets is None else ["a", "b", "split", PART]
     rows = table.assign(**{PART: table[PART].fillna("")}) if PART in keys else table
-    pairs = list(dict.fromkeys(rows[keys].itertuples(index=False, name=None)))
+    pairs = distinct(rows[keys].itertuples(index=False, name=None))
     alone = sets is not None and len({pair[:2] for pair in pairs}) == 1
 
     def words(a: Any, b: Any, split: str = "", part: str = "") -> str:

@@ -13,13 +13,14 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import check_known, missing_path, suggestion
 from ood_lab.common.line_files import write_records
 from ood_lab.lvlm.parsers import NO, PARSERS, YES, YES_NO_PARSERS
 from ood_lab.lvlm.parsers.counts import in_digits
-from ood_lab.lvlm.questions.question_records import Record, records_of
+from ood_lab.lvlm.questions.question_records import records_of
 
 #: ``Question.task``: captions, and the sorts of yes/no questions.
 GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER, RELATION = (
@@ -132,7 +133,7 @@ def write_questions(questions: Iterable[Question], path: Path) -> None:
     write_records(records, path)
 
 
-def meta_of(row: Mapping[Any, Any]) -> dict[str, Any]:
+def meta_of(row: Mapping[Any, Any]) -> Fields:
     """A row of a table as ``meta`` has it: plain values, without those that are missing."""
     known = {str(k): v.item() if isinstance(v, np.generic) else v for k, v in row.items()}
     return {
@@ -190,7 +191,7 @@ def _word(answer: object) -> str:
     return str(answer).strip().removesuffix(".0").strip(".").lower()
 
 
-def _question(given: Record, where: str, number: int, table: bool) -> Question:
+def _question(given: Fields, where: str, number: int, table: bool) -> Question:
     """A question of a record; other columns of a table belong to its ``meta``."""
     record = {_SAME.get(str(key), str(key)): value for key, value in given.items()}
     names = [item.name for item in fields(Question)]
@@ -234,7 +235,7 @@ def _question(given: Record, where: str, number: int, table: bool) -> Question:
     return replace(question, answer=_plain_answer(question, where))
 
 
-def _texts(record: Record, key: str, where: str) -> list[str]:
+def _texts(record: Fields, key: str, where: str) -> list[str]:
     """What a key lists: texts, or one; of options and objects in one text, its parts at ``;``."""
     value = record.get(key)
     if isinstance(value, str):
@@ -343,7 +344,7 @@ def existing(path: str | Path) -> Path:
     return results.absolute()
 
 
-def read_json_list(file: Path, keys: Sequence[str] = ()) -> list[dict[str, Any]]:
+def read_json_list(file: Path, keys: Sequence[str] = ()) -> list[Fields]:
     """A JSON list of records, or one record a line.
 
     Args:

@@ -17,15 +17,15 @@ from typing import Any
 
 from PIL import Image
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import replaced
 
-Record = dict[str, Any]
 #: An image that stands in a table: no path is so long without a full stop.
 _BASE64 = re.compile(r"(?:data:[\w/+.-]+;base64,)?[A-Za-z0-9+/=\s]{64,}")
 
 
-def records_of(path: Path, pictures: Path | None = None) -> Iterator[tuple[Record, str]]:
+def records_of(path: Path, pictures: Path | None = None) -> Iterator[tuple[Fields, str]]:
     """The records of a file, each with its place for errors.
 
     The ending says what it is: ``.csv``, ``.tsv``, ``.json`` (a list), else a record a line. Empty
@@ -64,13 +64,13 @@ def _json(text: str, where: str) -> Any:
         raise UserError(f"{where}, is not a question: no JSON ({place})") from None
 
 
-def _record(record: Any, where: str) -> tuple[Record, str]:
+def _record(record: Any, where: str) -> tuple[Fields, str]:
     if not isinstance(record, dict):
         raise UserError(f'{where}, is not a question: write an object such as {{"text": ...}}')
     return record, where
 
 
-def _table(path: Path, text: str, pictures: Path | None) -> Iterator[tuple[Record, str]]:
+def _table(path: Path, text: str, pictures: Path | None) -> Iterator[tuple[Fields, str]]:
     """Rows with what is not empty; options are in columns A, B, ..., other columns in ``meta``."""
     csv.field_size_limit(sys.maxsize)
     rows = csv.DictReader(
@@ -81,7 +81,7 @@ def _table(path: Path, text: str, pictures: Path | None) -> Iterator[tuple[Recor
         where = f"{path}, line {rows.line_num}"
         if row.get(None):  # type: ignore[call-overload]
             raise UserError(f"{where}, has more cells than the header has columns")
-        record: Record = {k: v for k, v in row.items() if v is not None and v.strip()}
+        record: Fields = {k: v for k, v in row.items() if v is not None and v.strip()}
         if not record:
             continue
         given = [k for k in record if len(k) == 1 and k in ascii_uppercase]

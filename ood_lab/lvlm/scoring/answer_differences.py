@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.answers.answer_files import model_name
@@ -127,7 +127,7 @@ def contrasts_by(
     for keys, rows in places:
         read = (rows["status"] == PARSED).groupby(rows["model"]).transform("any")
         if rows.loc[read, "model"].nunique() > 1:
-            given: dict[str, Any] = {PART: None, **keys, **sizes_of(rows)}
+            given: Fields = {PART: None, **keys, **sizes_of(rows)}
             tables.append(contrast(rows[read]).assign(**given))
     if not tables:
         return pd.DataFrame(columns=["a", "b", "metric", "split", PART])

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from ood_lab.common.arguments import Settings
+from ood_lab.common.arguments import Fields, Settings
 from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import replaced
@@ -67,7 +66,7 @@ class MembershipScores:
         """The same of only ID test and these sets."""
         return self.said[self.said["dataset"].isin(["test", *ood_sets])]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Fields:
         """What the manifest says in addition to the detectors."""
         facts = {"input_type": FAMILY, "probabilities": not self.hard, **self.made_with}
         return facts | {"fit_seconds": 0.0, "score_seconds": self.seconds}

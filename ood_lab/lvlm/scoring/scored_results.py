@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from numpy.typing import NDArray
 
+from ood_lab.common.grouping import distinct
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import PARSED, SIZES, sizes_of
 from ood_lab.metrics.resampling.clustered_bootstrap import (
@@ -141,7 +142,7 @@ def paired_contrasts(
     Returns:
         See :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
     """
-    known = list(dict.fromkeys(group)) if names is None else names
+    known = distinct(group) if names is None else names
     number = positions(known, group)
     sums = cluster_sums(counts, clusters, number, len(known))
     return contrast(known, clustered(sums, metrics, resampling=resampling), first)

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.grouping import distinct
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED
 from ood_lab.lvlm.parsers import NO, YES
@@ -61,7 +62,7 @@ def wording_rows(
         resampling: of the bootstrap.
     """
     rows: list[Row] = []
-    splits = list(dict.fromkeys(judgements["split"]))
+    splits = distinct(judgements["split"])
     for place in [*places(judgements, splits, "pair_id", min_count), *_wordings(judgements)]:
         answers = place.rows if any_read(place.rows) else place.rows.iloc[:0]
         results = scored(answers, resampling=resampling).estimates()
@@ -136,7 +137,7 @@ def contrasts(
         first: compare this group with each other one only; None = all pairs.
         resampling: of the bootstrap.
     """
-    names = list(dict.fromkeys(judgements.loc[judgements["status"] != FAILED, by]))
+    names = distinct(judgements.loc[judgements["status"] != FAILED, by])
     results = scored(judgements, by, resampling=resampling)
     ordered = {metric: results.values[metric] for metric in TWO_CLASS_METRICS}
     return contrast(names, Clustered(ordered, results.draws, results.n), first)

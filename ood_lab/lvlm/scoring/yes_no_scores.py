@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED, UNPARSED, sizes_of
 from ood_lab.lvlm.parsers import PARSERS, YES, parser_named
@@ -148,7 +149,7 @@ def by_place(
     min_count: int,
     finer: Sequence[str],
     every: str = POOLED,
-) -> Iterator[tuple[dict[str, Any], pd.DataFrame, pd.DataFrame, pd.DataFrame]]:
+) -> Iterator[tuple[Fields, pd.DataFrame, pd.DataFrame, pd.DataFrame]]:
     """Every set, level and part, under both treatments of unparsed answers.
 
     Yields:

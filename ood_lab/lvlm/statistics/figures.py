@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ood_lab.common.grouping import distinct
 from ood_lab.lvlm.pages.benchmark_page import captioned, title_of
 from ood_lab.lvlm.statistics.degradation import METRICS
 from ood_lab.lvlm.statistics.statistic_tables import Draws
@@ -245,7 +246,7 @@ def error_bars(counts: pd.DataFrame, models: pd.DataFrame, ood: str) -> Figure:
 
 def error_cells(table: pd.DataFrame, ood: str) -> Figure:
     """See :func:`~ood_lab.lvlm.statistics.model_tables.errors_together`."""
-    models = list(dict.fromkeys(table["model"]))
+    models = distinct(table["model"])
     own = np.eye(len(models), dtype=bool)  # of what a model gets wrong, it gets wrong all
     by_models = table.set_index(["model", "other"]).unstack()
     share, chance = (

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ood_lab.common.english import listed
+from ood_lab.common.grouping import distinct
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.pages.benchmark_page import captioned
 from ood_lab.lvlm.scoring.scored_results import columns_of, exact_at_ends
@@ -146,7 +147,7 @@ def flag_tables(results: pd.DataFrame) -> dict[str, pd.DataFrame]:
     single = results[results["metric"] == "flagged"]
     flags = single.pivot(index=[BY, "model"], columns="split", values="value")
     order = pd.MultiIndex.from_frame(single[[BY, "model"]].drop_duplicates())
-    flags = flags.loc[order, list(dict.fromkeys(single["split"]))]
+    flags = flags.loc[order, distinct(single["split"])]
     union = results[results["metric"] == "flagged_union"]
     columns = {BY: BY, PART: "order", "n_models": "models", "model": "added", "value": "union"}
     table = union.rename(columns=columns)[[*columns.values(), "ci_low", "ci_high"]]
@@ -175,7 +176,7 @@ def flag_sentences(results: pd.DataFrame) -> Iterator[str]:
 def flag_figures(results: pd.DataFrame) -> Iterator[PlannedFigure]:
     """What each model flags of OOD and of ID, and what models flag together."""
     single = results[(results["metric"] == "flagged") & results["split"].isin([OOD, "id"])]
-    models = list(dict.fromkeys(single["model"]))
+    models = distinct(single["model"])
     labels = {OOD: "all OOD", "id": "ID (false alarms)"}
     draw = partial(
         bar_panels,

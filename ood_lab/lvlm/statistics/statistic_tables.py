@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import pandas as pd
 
+from ood_lab.common.arguments import Fields
 from ood_lab.schema.arrays import Floats
 
 #: Draws by what they are of, ``[B]`` each.
@@ -21,7 +22,7 @@ class BootstrapResult(Protocol):
     def drawn(self) -> Draws:
         """By what they are of."""
 
-    def _asdict(self) -> dict[str, Any]: ...
+    def _asdict(self) -> Fields: ...
 
 
 @dataclass

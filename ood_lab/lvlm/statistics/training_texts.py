@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from pydantic import ConfigDict, TypeAdapter
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from ood_lab.clip import ClipModel
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.file_records import file_sha256
 from ood_lab.common.files import YAML_LOADER, read_texts
@@ -222,7 +223,7 @@ class Corpora:
     pairs: Sequence[tuple[str, str]]
     synonyms: Synonyms
     categories: Collection[str]
-    told: dict[str, Any]
+    told: Fields
 
     @classmethod
     def read(
@@ -248,7 +249,7 @@ class Corpora:
             model: read_texts(Path(file), ("image", "text"), f"task.corpora.{model}={file}")
             for model, file in files.items()
         }
-        told: dict[str, Any] = {"named_by": "its name or its plural"}
+        told: Fields = {"named_by": "its name or its plural"}
         known: dict[str, list[str]] = {}
         if synonyms is not None:
             known = read_synonyms(Path(synonyms), categories)

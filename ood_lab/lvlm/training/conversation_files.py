@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.chat.base import Message
@@ -113,7 +114,7 @@ def _image(images: list[Any], marks: list[int], folder: Path, where: str) -> Pat
     return path
 
 
-def _message(role: str, content: Any, where: str) -> dict[str, Any]:
+def _message(role: str, content: Any, where: str) -> Fields:
     """Text without marks of the image, which is a part of its own."""
     if role not in _ROLES:
         raise UserError(f"{where}: unknown role '{role}'; known are {', '.join(_ROLES)}")
@@ -135,7 +136,7 @@ def _said(message: Message) -> str:
     return "".join(part["text"] for part in message["content"] if part["type"] == "text").strip()
 
 
-def _with_image(messages: Sequence[Message], marks: list[int], where: str) -> list[dict[str, Any]]:
+def _with_image(messages: Sequence[Message], marks: list[int], where: str) -> list[Fields]:
     """The message that has the mark, or the user's first, begins with the image."""
     of_user = [i for i, message in enumerate(messages) if message["role"] == "user"]
     if not of_user or not set(marks) <= set(of_user):

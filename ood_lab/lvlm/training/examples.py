@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from ood_lab.common.arguments import Count, Natural
+from ood_lab.common.arguments import Count, Fields, Natural
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.data.datamodules.epoch_sampler import DeviceShare, EpochSampler
@@ -55,7 +55,7 @@ class ConversationRows:
 
     processor: Any
 
-    def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
+    def __call__(self, examples: Sequence[Example]) -> Fields:
         """``inputs`` of the model with ``labels [B, L]``: -100 but on the last message."""
         pairs = [(e.image, c) for e in examples for c in e.conversations]
         conversations = [rendered(self.processor, c, reply=False) for _, c in pairs]

@@ -17,7 +17,7 @@ from annotated_types import Ge
 from PIL import Image
 from torch import Tensor
 
-from ood_lab.common.arguments import Count
+from ood_lab.common.arguments import Count, Fields
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.lvlm.chat.image_features import PIXELS, features_of, joined, same_scores
 from ood_lab.lvlm.chat.loaded_model import encoded, image_inputs, rendered
@@ -215,7 +215,7 @@ class VlmGrpo(VlmTuning):
         self.log("val/acc", right, batch_size=1, on_epoch=True, prog_bar=True, sync_dist=True)
 
     def _tell(self, rewards: Tensor, replies: _Replies, prompt: Prompt) -> None:
-        options: dict[str, Any] = {"on_step": False, "on_epoch": True, "batch_size": 1}
+        options: Fields = {"on_step": False, "on_epoch": True, "batch_size": 1}
         self.log("train/reward", rewards.mean(), prog_bar=True, **options)
         self.log("train/reward_std", rewards.std(), **options)
         right = [accuracy_reward(text, prompt.truth) for text in replies.texts]
@@ -226,7 +226,7 @@ class VlmGrpo(VlmTuning):
     def _sampled(self, prompt: Prompt, count: int, sample: bool) -> _Replies:
         text = rendered(self.processor, conversation(prompt.text, "")[:-1])
         inputs, pixels = self._encoded(text, prompt.image, count)
-        options: dict[str, Any] = {"do_sample": sample, "max_new_tokens": self.max_new_tokens}
+        options: Fields = {"do_sample": sample, "max_new_tokens": self.max_new_tokens}
         if sample:
             options |= {"temperature": self.temperature, "top_k": 0, "top_p": 1.0}
         if (image := getattr(self.model.config, "image_token_id", None)) is not None:
@@ -265,7 +265,7 @@ class VlmGrpo(VlmTuning):
         return token_log_probs(logits / self.temperature, replies.tokens)  # as they were drawn
 
 
-def _features(model: Any, pixels: Tensors, count: int) -> dict[str, Any]:
+def _features(model: Any, pixels: Tensors, count: int) -> Fields:
     """The features of the image for ``count`` rows, computed once; nothing without ``pixels``."""
     if not pixels:
         return {}

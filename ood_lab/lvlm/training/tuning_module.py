@@ -12,7 +12,7 @@ import transformers
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ood_lab.common.arguments import Settings
+from ood_lab.common.arguments import Fields, Settings
 from ood_lab.common.errors import reported_as
 from ood_lab.common.files import share
 from ood_lab.lvlm.training.examples import IGNORED, ConversationRows, Example
@@ -63,23 +63,23 @@ class VlmTuning(L.LightningModule):
             parameter.requires_grad_(wanted)
 
     @property
-    def collate(self) -> Callable[[Sequence[Example]], dict[str, Any]]:
+    def collate(self) -> Callable[[Sequence[Example]], Fields]:
         """Makes batches of examples."""
         return ConversationRows(self.processor)
 
-    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Fields, batch_idx: int) -> Tensor:
         """The loss of a batch."""
         loss = self.language_loss(batch)
         size = len(batch["inputs"]["input_ids"])
         self.log("train/loss", loss, prog_bar=True, on_step=False, on_epoch=True, batch_size=size)
         return loss
 
-    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+    def validation_step(self, batch: Fields, batch_idx: int) -> None:
         """Logs ``val/loss``."""
         size = len(batch["inputs"]["input_ids"])
         self.log("val/loss", self.language_loss(batch), batch_size=size, sync_dist=True)
 
-    def language_loss(self, batch: dict[str, Any]) -> Tensor:
+    def language_loss(self, batch: Fields) -> Tensor:
         """Mean cross-entropy of the tokens that are learned."""
         dtype = self.model.dtype  # Llama 4's processor gives bfloat16
         inputs = {

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED
 from ood_lab.lvlm.benchmark.contract import BenchmarkSession, BenchmarkWords, CaptionBenchmark
@@ -72,7 +73,7 @@ _ALL = "all"
 EPSILONS = dict.fromkeys(GROUPS, 0.0001) | {"existence": EXISTENCE_EPSILON}
 
 
-def of_group(row: Mapping[str, Any]) -> dict[str, Any]:
+def of_group(row: Mapping[str, Any]) -> Fields:
     """``<group>_<metric>`` as the metric of a set.
 
     Groups of yes/no questions (:data:`~ood_lab.lvlm.questions.question_files.GROUPS`) are the sets,

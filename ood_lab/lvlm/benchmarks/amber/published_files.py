@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import distinct
 from ood_lab.lvlm.annotations.annotation_table import read_json
 from ood_lab.lvlm.questions.question_files import (
     ACTION,
@@ -61,7 +62,7 @@ class AmberFiles:
     def vocabulary(self) -> Sequence[str]:
         """The words of ``relation.json``: objects and what stands for them."""
         words = [*self.associates, *(w for rest in self.associates.values() for w in rest)]
-        return list(dict.fromkeys(words))
+        return distinct(words)
 
     @cached_property
     def associates(self) -> Mapping[str, Sequence[str]]:
@@ -103,7 +104,7 @@ class AmberFiles:
         return results
 
 
-def _with_truth(question: Question, about: dict[str, Any], where: str) -> Question:
+def _with_truth(question: Question, about: Fields, where: str) -> Question:
     """The question with its kind and its right answer; ``where`` is the place of the truth."""
     if about["type"] not in TYPES:
         kinds = ", ".join(TYPES)

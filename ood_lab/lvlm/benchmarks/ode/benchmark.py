@@ -15,6 +15,7 @@ from ood_lab.common.arguments import BatchSize
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import read_table, write_csv
+from ood_lab.common.grouping import distinct
 from ood_lab.lvlm.benchmark.contract import BenchmarkSession, BenchmarkWords, CaptionBenchmark
 from ood_lab.lvlm.benchmarks.ode import page
 from ood_lab.lvlm.benchmarks.ode.criteria import (
@@ -267,7 +268,7 @@ class Ode(CaptionBenchmark):
     ) -> Generator:
         if not self.origins:
             return run.inputs.generator
-        pairs = list(dict.fromkeys(c.pair.key for c in compositions))
+        pairs = distinct(c.pair.key for c in compositions)
         results = {
             name: annotated_photographs(run.inputs.annotations, pairs)
             if source == ANNOTATIONS
@@ -281,7 +282,7 @@ class Ode(CaptionBenchmark):
     ) -> tuple[list[Order], dict[str, list[str]]]:
         name, model = next(iter(run.inputs.image_text.items()))
         # What the images may show is asked for, too, so that surroundings have a column.
-        names = list(dict.fromkeys([*labels, *(n for o in orders for n in o.composition.pair[:2])]))
+        names = distinct([*labels, *(n for o in orders for n in o.composition.pair[:2])])
         images = [file_of(order, run.folder) for order in orders]
         table = kept_by.table(orders, confidences_of(model, images, orders, names), names)
         if self.audit is not None:
@@ -364,4 +365,4 @@ def _concepts(run: BenchmarkSession) -> Concepts:
 def _splits(judgements: Tables) -> list[str]:
     """The criteria in the order of their questions."""
     tables = [table["split"] for table in judgements.values() if len(table)]
-    return list(dict.fromkeys(map(str, pd.concat(tables))))
+    return distinct(map(str, pd.concat(tables)))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from ood_lab.common.arguments import Count, Natural
+from ood_lab.common.arguments import Count, Fields, Natural
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, write_table
 from ood_lab.common.random_streams import Resampling
@@ -50,7 +50,7 @@ _SAME = (
 )
 
 
-def built_datasets(files: Sequence[str]) -> dict[str, dict[str, Any]]:
+def built_datasets(files: Sequence[str]) -> dict[str, Fields]:
     """What the runs that built these files say of them, by the name of their annotations.
 
     Args:
@@ -60,8 +60,8 @@ def built_datasets(files: Sequence[str]) -> dict[str, dict[str, Any]]:
         UserError: a file is not in such a run, two data sets have the same name, or the runs
             differ in their rule, their questions or their image-text models.
     """
-    results: dict[str, dict[str, Any]] = {}
-    first: tuple[Path, dict[str, Any]] | None = None
+    results: dict[str, Fields] = {}
+    first: tuple[Path, Fields] | None = None
     for file in map(Path, files):
         about = RunRecord.read(file.parent, missing_ok=True)
         if not about.division or not (file.parent / "config.yaml").is_file():

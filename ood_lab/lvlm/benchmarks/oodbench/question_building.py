@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ood_lab.common.arguments import Natural
+from ood_lab.common.arguments import Fields, Natural
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.benchmarks.oodbench.division import UNCUT
@@ -90,7 +90,7 @@ class AnnotationLookup:
         """Known levels of shift of an image."""
         return {str(name): int(value) for name, value in self._levels[image].items()}
 
-    def of_pair(self, image: int | str, category: str) -> dict[str, Any]:
+    def of_pair(self, image: int | str, category: str) -> Fields:
         """Columns of ``meta``: how many there are, how large the largest is, and where it is."""
         results = {k: v for k, v in self.of(image, category).items() if k != "crowd"}
         share = results["area"] / max(self._pixels[image], 1.0)

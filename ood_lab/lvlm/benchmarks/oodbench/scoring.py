@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import FAILED
 from ood_lab.lvlm.benchmarks.oodbench.division import ID, SPLITS, TOGETHER
@@ -79,7 +79,7 @@ def results_of(
     """
     every = TOGETHER if judgements["split"].nunique() > 1 else ""
     doubts = uncertainty_rows(judgements, SPLITS, every, ID, resampling=resampling)
-    options: dict[str, Any] = {"finer": [DATASET], "every": every, "min_count": min_count}
+    options: Fields = {"finer": [DATASET], "every": every, "min_count": min_count}
     rows = yes_no_rows(judgements, SPLITS, unparsed, **options, resampling=resampling)
     bap = _bap_rows(judgements, gate_c_on_e, **options, resampling=resampling)
     return KIND.table([*rows, *bap, *doubts], model=None, seed=resampling.seed)

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.lvlm.annotations import Annotations
@@ -138,8 +139,8 @@ class Drawing:
     settings: OricConstruction
     regions: Regions
     pool: Ints
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    audit: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[Fields] = field(default_factory=list)
+    audit: list[Fields] = field(default_factory=list)
     used: set[frozenset[int]] = field(default_factory=set)
     asked: set[tuple[int, int, str]] = field(default_factory=set)
     skipped: Counter[str] = field(default_factory=Counter)
@@ -302,7 +303,7 @@ class Drawing:
             self.audit.append(self._object(other, code, NO) | noted)
         self.made += 1
 
-    def _object(self, row: int, code: int, label: str) -> dict[str, Any]:
+    def _object(self, row: int, code: int, label: str) -> Fields:
         return {"row": row, "object": self.contents.categories[code], "label": label}
 
     def _note_positives(
@@ -331,7 +332,7 @@ class Drawing:
 ORIC = "oric"
 #: Ablations: which of the two samplers are ORIC's own; the others draw at random.
 Ablation = Literal["uniform", "pos_only", "neg_only"]
-_SAMPLERS: Mapping[Ablation, dict[str, Any]] = {
+_SAMPLERS: Mapping[Ablation, Fields] = {
     "uniform": {"positives": "uniform", "negatives": "uniform"},
     "pos_only": {"negatives": "uniform"},
     "neg_only": {"positives": "uniform"},

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import distinct
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions import question_files
@@ -47,10 +48,7 @@ class Pool:
             folder: of the images; None = that of the annotations.
             asked: names of the images of all questions, which may repeat.
         """
-        if annotations is None:
-            names = list(dict.fromkeys(asked))
-        else:
-            names = annotations.images["file"].tolist()
+        names = distinct(asked) if annotations is None else annotations.images["file"].tolist()
         if folder is None:
             root = Path() if annotations is None else annotations.root
             return cls(names, [root / name for name in names], annotations)
@@ -180,7 +178,7 @@ def worded(questions: pd.DataFrame, annotations: Annotations, wording: Wording) 
     )
 
 
-def meta_of(table: pd.DataFrame) -> list[dict[str, Any]]:
+def meta_of(table: pd.DataFrame) -> list[Fields]:
     """What goes into ``meta`` of each question: its set and what is known of it."""
     rows = map(question_files.meta_of, table[[n for n in _KNOWN if n in table]].to_dict("records"))
     return [{k: round(v, 6) if isinstance(v, float) else v for k, v in row.items()} for row in rows]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.annotations.image_contents import Contents, expected
@@ -269,7 +270,7 @@ def by_tier(judgements: pd.DataFrame, resampling: Resampling) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def _accuracy(rows: pd.DataFrame, resampling: Resampling) -> dict[str, Any]:
+def _accuracy(rows: pd.DataFrame, resampling: Resampling) -> Fields:
     results = columns_of(scored(rows, resampling=resampling).estimates()["accuracy"])
     return {
         "p_context": float(rows["p_context"].mean()),

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.arguments import Fields
+from ood_lab.common.grouping import distinct
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.answer_files import NOT_ASKED, Answers
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED, UNPARSED
@@ -154,7 +155,7 @@ def result_rows(
         counts = kept[list(COUNTS)].to_numpy(np.int64)
         rows += _rows(place, counts, kept, caption_metrics, {}, part, resampling)
     for place, part in places(judgements, sets, "file", min_count, finer):
-        for way in sorted(WAYS, key=lambda item: item != unparsed):
+        for way in distinct([unparsed, *WAYS]):
             for group, tasks in GROUPS.items():
                 of_group = part[part["task"].isin(tasks)]
                 if len(of_group):

@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.common.arguments import Fields
+from ood_lab.common.grouping import distinct
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED, UNPARSED, sizes_of
 from ood_lab.lvlm.parsers import PARSERS, YES, parser_named
@@ -119,7 +120,7 @@ def score_rows(
         resampling: of the bootstrap.
     """
     rows = judgements[judgements["task"] == YES_NO]
-    for way in sorted(WAYS, key=lambda item: item != first):
+    for way in distinct([first, *WAYS]):
         for name, sets in totals.items():
             part = rows[rows["split"].isin(sets)]
             read = part[kept_rows(part, way)]
@@ -156,7 +157,7 @@ def by_place(
         The keys of its rows in a results table; its questions; those that count; and, where any of
         these could be read, the same again, else none.
     """
-    for way in sorted(WAYS, key=lambda item: item != first):
+    for way in distinct([first, *WAYS]):
         for place, part in places(rows, sets, "pair_id", min_count, finer, every):
             kept = part[kept_rows(part, way)]
             read = kept if any_read(kept) else kept.iloc[:0]

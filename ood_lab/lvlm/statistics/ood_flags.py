@@ -32,10 +32,9 @@ from ood_lab.report.figures.lines import draw_lines, lines_of
 from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.rendering.prose import spread_of
-from ood_lab.schema.arrays import Ints
+from ood_lab.schema.arrays import Bools, Ints
 from ood_lab.schema.results import PART, Kind
 
-Flags = NDArray[np.bool_]
 #: Column that says what flags a sample: a wrong answer, or the model's own division.
 BY = "flagged_by"
 ANSWERS, DIVISION = "wrong answers", "own division"
@@ -49,7 +48,7 @@ GIVEN, BEST, ANY = "given order", "best order", "mean of all orders"
 
 def flags_of_models(
     counts: Mapping[str, Ints],
-    divided: Mapping[str, Flags],
+    divided: Mapping[str, Bools],
     pairs: pd.DataFrame,
     resampling: Resampling,
 ) -> pd.DataFrame | None:
@@ -76,7 +75,7 @@ def flags_of_models(
 
 
 def flag_results(
-    flags: Mapping[str, Flags],
+    flags: Mapping[str, Bools],
     splits: Sequence[str],
     images: Sequence[str],
     *,
@@ -108,7 +107,7 @@ def flag_results(
     sets = {name: np.asarray(splits) == name for name in dict.fromkeys(splits)}
     rows = []
 
-    def add(model: str, values: NDArray[Any], inside: Flags, metric: str, **keys: Any) -> None:
+    def add(model: str, values: NDArray[Any], inside: Bools, metric: str, **keys: Any) -> None:
         results = clustered_mean(values.astype(float), clusters[inside], resampling=resampling)
         item = exact_at_ends(metric, results.estimates()["mean"], results.n)
         known = {"metric": metric, **columns_of(item), "n": results.n, BY: by, **keys}
@@ -131,7 +130,7 @@ def flag_results(
     return table.assign(model=[row["model"] for row in rows])
 
 
-def _best_order(flagged: Flags) -> list[int]:
+def _best_order(flagged: Bools) -> list[int]:
     """Positions of the models; each next one flags the most of what is left."""
     left, order = np.ones(len(flagged), bool), list[int]()
     while len(order) < flagged.shape[1]:

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.common.arguments import Fields
+from ood_lab.common.grouping import distinct
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED
 from ood_lab.lvlm.benchmark.contract import BenchmarkSession, BenchmarkWords, CaptionBenchmark
@@ -200,7 +201,7 @@ class Amber(CaptionBenchmark):
         captions, answers = judgements["captions"], judgements["judged"]
         rows = result_rows(captions, answers, [], unparsed=self.unparsed, **run.options)
         rows = [of_group(row) for row in rows]
-        for way in sorted(WAYS, key=lambda item: item != self.unparsed) if len(captions) else ():
+        for way in distinct([self.unparsed, *WAYS]) if len(captions) else ():
             rows += score_rows(captions, answers, way, run.resampling)
         return rows
 

@@ -157,13 +157,11 @@ class Random(_Drawn):
 
 
 @dataclass(frozen=True)
-class Fictional(_Drawn):
+class Fictional(Random):
     """Two concepts that never meet, drawn uniformly."""
 
-    swaps: ClassVar[bool] = True
-
     def _pairs(self, graph: nx.Graph) -> list[Pair]:
-        return [p for p in all_pairs(graph) if not graph.has_edge(p.first, p.second)]
+        return [p for p in super()._pairs(graph) if not graph.has_edge(p.first, p.second)]
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,8 @@ DISTANCE, PAIR_KIND, CRITERION = "distance", "kind", "criterion"
 FINER = (DISTANCE, PAIR_KIND, CRITERION)
 ALL = "All yes/no questions"
 ANSWERS = {
-    "Existence": {f"existence_{key}": name for key, name in OF_NO.items()},
-    "Attributes": {f"attribute_{key}": name for key, name in OF_NO.items()},
-    ALL: {f"all_{key}": name for key, name in OF_NO.items()},
+    title: {f"{group}_{key}": name for key, name in OF_NO.items()}
+    for title, group in {"Existence": "existence", "Attributes": "attribute", ALL: "all"}.items()
 }
 _POPE = "Existence as POPE has it"
 POPE = {

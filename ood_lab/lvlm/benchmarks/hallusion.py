@@ -70,7 +70,6 @@ class HallusionFiles:
                     image=image_in(images, str(name), file) if name else None,
                     text=text,
                     answer=yes_or_no(answer, f"{file}, record {number}"),
-                    parser="default",
                     pair_id=whole,
                     meta={
                         "split": category,

@@ -58,7 +58,6 @@ def _read(folder: Path) -> Iterator[Question]:
                 image=str(image),
                 text=text.strip(),
                 answer=yes_or_no(answer, f"{file}, record {number}"),
-                parser="default",
                 pair_id=f"{folder.name}/{file.stem}",
                 meta={"split": folder.name, "picture": f"{folder.name}/{file.stem}"},
             )

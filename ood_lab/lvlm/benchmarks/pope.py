@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.questions.question_files import (
@@ -43,31 +42,30 @@ class PopeFiles:
         files = sorted(place.glob("*.json")) if place.is_dir() else [place]
         if not files:
             raise UserError(f"'{place}' has no file *.json: give POPE's output/coco, for example")
-        return [question for file in files for question in _read(file, images)]
+        return [
+            replace(question, image=image_in(images, str(question.image), file))
+            for file in files
+            for question in pope_questions(file)
+        ]
 
 
-class PopeRecord(NamedTuple):
-    """A line of a file."""
-
-    question_id: str
-    image: str
-    text: str
-    answer: str
-
-
-def pope_records(file: Path) -> list[PopeRecord]:
-    """The questions of a file of POPE.
+def pope_questions(file: Path) -> list[Question]:
+    """The questions of a file of POPE; images are named as there.
 
     Raises:
         UserError: it is missing, is no such file, or an entry is missing.
     """
     rows = read_json_list(file, ("question_id", "image", "text", "label"))
     return [
-        PopeRecord(
-            str(row["question_id"]),
-            str(row["image"]),
-            str(row["text"]),
-            yes_or_no(row["label"], f"{file}, record {number}"),
+        Question(
+            question_id=f"{file.stem}/{row['question_id']}",
+            task=YES_NO,
+            image=str(row["image"]),
+            text=str(row["text"]),
+            answer=yes_or_no(row["label"], f"{file}, record {number}"),
+            parser="pope",
+            pair_id=f"{file.stem}/{row['image']}",
+            meta={"split": split_of(file), RESAMPLED: str(row["image"])},
         )
         for number, row in enumerate(rows, 1)
     ]
@@ -76,19 +74,3 @@ def pope_records(file: Path) -> list[PopeRecord]:
 def split_of(file: Path) -> str:
     """The set that a file of POPE holds: the last part of its name."""
     return file.stem.rsplit("_", 1)[-1]
-
-
-def _read(file: Path, images: Path) -> list[Question]:
-    return [
-        Question(
-            question_id=f"{file.stem}/{row.question_id}",
-            task=YES_NO,
-            image=image_in(images, row.image, file),
-            text=row.text,
-            answer=row.answer,
-            parser="pope",
-            pair_id=f"{file.stem}/{row.image}",
-            meta={"split": split_of(file), RESAMPLED: row.image},
-        )
-        for row in pope_records(file)
-    ]

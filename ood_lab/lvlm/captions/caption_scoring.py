@@ -149,12 +149,11 @@ def result_rows(
         resampling: of the bootstrap.
     """
     rows: list[Row] = []
-    sets = [*splits, POOLED]
-    for place, part in places(captions, sets, "file", min_count, finer):
+    for place, part in places(captions, splits, "file", min_count, finer):
         kept = part[part["status"] == PARSED]
         counts = kept[list(COUNTS)].to_numpy(np.int64)
         rows += _rows(place, counts, kept, caption_metrics, {}, part, resampling)
-    for place, part in places(judgements, sets, "file", min_count, finer):
+    for place, part in places(judgements, splits, "file", min_count, finer):
         for way in distinct([unparsed, *WAYS]):
             for group, tasks in GROUPS.items():
                 of_group = part[part["task"].isin(tasks)]

@@ -17,7 +17,7 @@ from ood_lab.lvlm.parsers import PARSERS, YES
 from ood_lab.lvlm.parsers.free_text import bare, is_right
 from ood_lab.lvlm.questions.question_files import CHOICE, COUNT, FREE_TEXT
 from ood_lab.lvlm.questions.question_forms import ROUND
-from ood_lab.lvlm.scoring.scored_results import POOLED, estimate_rows, paired_contrasts
+from ood_lab.lvlm.scoring.scored_results import estimate_rows, paired_contrasts
 from ood_lab.lvlm.scoring.yes_no_scores import (
     Unparsed,
     by_place,
@@ -121,10 +121,9 @@ def kind_rows(
         min_count: levels, cells and categories with fewer questions are missing.
         resampling: of the bootstrap.
     """
-    sets = [*splits, POOLED]
     for kind, (_, metrics) in KINDS.items():
         rows = judgements[judgements["task"] == kind]
-        for keys, part, kept, read in by_place(rows, sets, first, min_count, ["category"]):
+        for keys, part, kept, read in by_place(rows, splits, first, min_count, ["category"]):
             counted = partial(shares, [*metrics])
             results = clustered(
                 _counts(read), counted, clusters_of(read), resampling=resampling

@@ -63,15 +63,16 @@ def places(
 
     Args:
         rows: with ``split``; levels and finer keys where known.
-        splits: in order; ``every`` = all rows.
+        splits: in order.
         unit: column that tells apart what is resampled.
         min_count: levels, cells and finer parts with fewer units are missing.
         finer: further columns by which each set is divided; name and value are the part.
-        every: what all rows together are called.
+        every: what all rows together are called, the last set; "" = they are skipped.
     """
     if not len(rows):
         return
-    parts = {split: part for split in splits if len(part := of_set(rows, split, every))}
+    sets = [*splits, every] if every else splits
+    parts = {split: part for split in sets if len(part := of_set(rows, split, every))}
     for split, part in parts.items():
         yield ResultPlace({"split": split}, part)
     known = [name for name in LEVELS if name in rows]

@@ -63,7 +63,8 @@ def wording_rows(
     """
     rows: list[Row] = []
     splits = distinct(judgements["split"])
-    for place in [*places(judgements, splits, "pair_id", min_count), *_wordings(judgements)]:
+    sets = places(judgements, splits, "pair_id", min_count, every="")
+    for place in [*sets, *_wordings(judgements)]:
         answers = place.rows if any_read(place.rows) else place.rows.iloc[:0]
         results = scored(answers, resampling=resampling).estimates()
         images, items = (int(place.rows[name].nunique()) for name in ("pair_id", "item"))

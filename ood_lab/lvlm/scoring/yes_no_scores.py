@@ -87,8 +87,7 @@ def yes_no_rows(
         resampling: of the bootstrap.
     """
     rows = judgements[judgements["task"] == YES_NO]
-    sets = [*splits, every] if every else list(splits)
-    for keys, part, kept, read in by_place(rows, sets, first, min_count, finer, every):
+    for keys, part, kept, read in by_place(rows, splits, first, min_count, finer, every):
         counts, clusters = class_counts(read), clusters_of(read)
         results = clustered(counts, metrics_of(rows, positive), clusters, resampling=resampling)
         units = _units(cluster_sums(counts, clusters), positive)
@@ -145,7 +144,7 @@ def _score(counts: NDArray[Any]) -> dict[str, Floats]:
 
 def by_place(
     rows: pd.DataFrame,
-    sets: Sequence[str],
+    splits: Sequence[str],
     first: Unparsed,
     min_count: int,
     finer: Sequence[str],
@@ -158,7 +157,7 @@ def by_place(
         these could be read, the same again, else none.
     """
     for way in distinct([first, *WAYS]):
-        for place, part in places(rows, sets, "pair_id", min_count, finer, every):
+        for place, part in places(rows, splits, "pair_id", min_count, finer, every):
             kept = part[kept_rows(part, way)]
             read = kept if any_read(kept) else kept.iloc[:0]
             yield {**place, "unparsed": way}, part, kept, read

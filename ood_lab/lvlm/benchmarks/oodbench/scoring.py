@@ -181,9 +181,8 @@ def _bap_rows(
 ) -> Iterator[Row]:
     asked = judgements[judgements["task"].isin(BAP_TASKS)]
     samples = bap_table(asked, gate_c_on_e)
-    sets = [*SPLITS, every] if every else SPLITS
     whole = asked.drop(columns=[*LEVELS], errors="ignore")
-    for keys, rows in places(whole, sets, "file", min_count, finer, every):
+    for keys, rows in places(whole, SPLITS, "file", min_count, finer, every):
         kept = samples[samples["kept"] & samples["sample"].isin(rows["pair_id"])]
         if not len(kept):
             continue

@@ -15,7 +15,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations.image_contents import Contents, pair_counts
 from ood_lab.lvlm.benchmarks.oric.published_files import problem_of
 from ood_lab.lvlm.benchmarks.oric.question_sets import ITEM, SUBSET, QuestionSets, Wording
-from ood_lab.lvlm.benchmarks.pope import pope_records, split_of
+from ood_lab.lvlm.benchmarks.pope import pope_questions, split_of
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.schema.arrays import Ints
 
@@ -173,11 +173,11 @@ def read_pope(file: Path) -> pd.DataFrame:
         file: of POPE.
 
     Raises:
-        UserError: see :func:`~ood_lab.lvlm.benchmarks.pope.pope_records`, or a text
+        UserError: see :func:`~ood_lab.lvlm.benchmarks.pope.pope_questions`, or a text
             is worded otherwise than POPE's.
     """
     items = []
-    for number, row in enumerate(pope_records(file), 1):
+    for number, row in enumerate(pope_questions(file), 1):
         results = _TEXT.fullmatch(row.text)
         if results is None:
             raise UserError(

@@ -89,8 +89,9 @@ class CityscapesAnnotations:
         folder = root / "leftImg8bit" / self.split
         check_images(folder, names, "annotations.root")
         fields = {label: group for group, labels in GROUPS.items() for label in labels}
-        annotations = Annotations(self.name, LABELS, folder, images, objects, fields, "driving")
-        return annotations.only(self.categories)
+        return Annotations(self.name, LABELS, folder, images, objects, fields, "driving").only(
+            self.categories
+        )
 
     def _files(self, root: Path) -> list[Path]:
         folder = root / "gtFine" / self.split

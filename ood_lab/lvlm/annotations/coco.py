@@ -282,8 +282,9 @@ class CocoAnnotations:
         check_images(root, list(images["file"]), "annotations.images")
         check_sizes(file, root, images)
         labels = tuple(names.values())
-        annotations = Annotations(self.name, labels, root, images, objects, fields, domain)
-        return annotations.only(self.categories)
+        return Annotations(self.name, labels, root, images, objects, fields, domain).only(
+            self.categories
+        )
 
 
 def _known_levels(table: pd.DataFrame) -> list[str]:

@@ -208,8 +208,9 @@ class NuScenesAnnotations:
         check_images(root, list(images["file"]), "annotations.root")
         fields = {label: name.split(".")[0].replace("_", " ") for name, label in LABELS.items()}
         labels, objects = tuple(LABELS.values()), self._objects(root, frames)
-        annotations = Annotations(self.name, labels, root, images, objects, fields, "driving")
-        return annotations.only(self.categories)
+        return Annotations(self.name, labels, root, images, objects, fields, "driving").only(
+            self.categories
+        )
 
     def _table(self, root: Path, name: str) -> pd.DataFrame:
         """A table of nuScenes, with its columns of :data:`_TABLES`."""

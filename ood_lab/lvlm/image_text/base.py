@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -91,16 +91,24 @@ def in_batches(
         score: maps a list of images to ``[B, columns]``.
     """
     results = np.empty((len(images), columns), np.float32)
+    for start, batch in loaded_batches(images, size, name):
+        with torch.inference_mode():
+            scores = score(batch)
+            results[start : start + len(batch)] = scores.float().cpu().numpy()
+    return results
+
+
+def loaded_batches(
+    images: Sequence[Path], size: int, name: str
+) -> Iterator[tuple[int, list[Image.Image]]]:
+    """Batches of images, each with the number of its first one, and lines about the progress."""
     pace = Pace(len(images), interval=10.0)
     for start in range(0, len(images), size):
-        part = images[start : start + size]
-        with torch.inference_mode():
-            scores = score([load_rgb(path) for path in part])
-            results[start : start + len(part)] = scores.float().cpu().numpy()
-        done = start + len(part)
+        batch = [load_rgb(path) for path in images[start : start + size]]
+        yield start, batch
+        done = start + len(batch)
         if pace.due:
             pace.line(f"{name}: scored {done} of {len(images)} images, {pace.left(done)}")
-    return results
 
 
 def purified(scores: NDArray[np.floating], shown: Bools, absent: Bools) -> Floats:

@@ -26,10 +26,9 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json
 from ood_lab.common.grouping import distinct
 from ood_lab.common.hints import missing_path, suggestion
-from ood_lab.common.progress import Pace
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.chat.base import ChatModel, Reply, Request, Requests
-from ood_lab.lvlm.image_text.base import Scores, in_batches, log_odds, texts_of
+from ood_lab.lvlm.image_text.base import Scores, in_batches, loaded_batches, log_odds, texts_of
 from ood_lab.lvlm.image_text.transformers import load_pretrained
 from ood_lab.models.weights import weights_sha256
 
@@ -244,15 +243,11 @@ class ObjectDetector(ChatModel):
             batch_size: images at a time.
         """
         rows: list[tuple[int | str, str, float]] = []
-        pace = Pace(len(images), interval=10.0)
-        for start in range(0, len(images), batch_size):
-            batch = [load_rgb(path) for path in images[start : start + batch_size]]
+        for start, batch in loaded_batches(images, batch_size, "object detector"):
             processor, model = self._loaded
             boxes_of = detected(processor, model, batch, self.threshold)
             for image, boxes in zip(ids[start:], boxes_of, strict=False):
                 rows += [(image, *box) for box in boxes]
-            if pace.due:
-                pace.line(f"object detector: {start + len(batch)} of {len(images)} images")
         return pd.DataFrame(rows, columns=["image", "category", "p"])
 
 

@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple
@@ -154,12 +154,12 @@ class TransformersChat(ChatModel):
     device: str = "auto"
     devices: Count = 1
     device_map: str | None = None
-    max_new_tokens: Count | Literal["auto"] = field(default="auto", kw_only=True)
-    dtype: Literal["float32", "bfloat16", "float16"] | None = field(default=None, kw_only=True)
-    max_pixels: Count | None = field(default=None, kw_only=True)
-    trust_remote_code: bool = field(default=False, kw_only=True)
-    download: bool = field(default=False, kw_only=True)
-    reasoning_tags: ReasoningTags = field(default=(), kw_only=True)
+    max_new_tokens: Count | Literal["auto"] = "auto"
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    max_pixels: Count | None = None
+    trust_remote_code: bool = False
+    download: bool = False
+    reasoning_tags: ReasoningTags = ()
 
     def __post_init__(self) -> None:
         self._features: OrderedDict[str, ImagePart] = OrderedDict()

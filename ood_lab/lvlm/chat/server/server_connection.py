@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
@@ -76,7 +76,7 @@ class OpenAIServer:
     concurrency: Count = 8
     retries: Natural = 5
     timeout_s: Annotated[float, Gt(0.0)] = 600.0
-    http_client: Any = field(default=None, kw_only=True)
+    http_client: Any = None
     #: Node of the configuration that messages name.
     node: ClassVar[str]
 

@@ -47,10 +47,10 @@ class TextModel:
         Raises:
             UserError: the model cannot answer, or has not answered all. Replies are kept.
         """
-        questions = []
-        for text in dict.fromkeys(texts):
-            digest = text_sha256(text)[:16]
-            questions.append(Question(f"{kind}/{digest}", kind, None, text, ""))
+        questions = [
+            Question(f"{kind}/{text_sha256(text)[:16]}", kind, None, text, "")
+            for text in dict.fromkeys(texts)
+        ]
         answers = answers_to(questions, Path(), self.model, self.store) if questions else []
         errors = [answer.error for answer in answers if answer.error]
         if errors and not self.accept_failed:

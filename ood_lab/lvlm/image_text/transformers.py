@@ -191,19 +191,14 @@ class Blip2Scores(PretrainedScores):
         return max(1, self.batch_size // labels) if self.head == "itm" else self.batch_size
 
     def _scores(self, tokens: Any, pixels: Tensor) -> Tensor:
-        return (self._matching if self.head == "itm" else self._cosines)(tokens, pixels)
-
-    def _matching(self, tokens: Any, pixels: Tensor) -> Tensor:
-        """The matching head sees one text and one image at a time: all texts with each image."""
+        if self.head == "itc":
+            results = self.model(pixel_values=pixels, **tokens, use_image_text_matching_head=False)
+            return results.logits_per_image / self.temperature
         rows = []
-        for image in pixels:
+        for image in pixels:  # the matching head sees one text and one image at a time
             many = image.expand(len(tokens["input_ids"]), -1, -1, -1)
             logits = self.model(
                 pixel_values=many, **tokens, use_image_text_matching_head=True
             ).logits_per_image
             rows.append(logits[:, 1] - logits[:, 0])
         return torch.stack(rows)
-
-    def _cosines(self, tokens: Any, pixels: Tensor) -> Tensor:
-        results = self.model(pixel_values=pixels, **tokens, use_image_text_matching_head=False)
-        return results.logits_per_image / self.temperature

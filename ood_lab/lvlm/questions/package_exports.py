@@ -234,10 +234,15 @@ def _metrics(
 def _pope(questions: Questions, source: Path, file: Path) -> Path:
     images = [(source / str(question.image)).absolute() for question in questions]
     root = os.path.commonpath([image.parent for image in images])
-    records = []
-    for number, (question, image) in enumerate(zip(questions, images, strict=True), 1):
-        record = {"question_id": number, "image": str(image.relative_to(root))}
-        records.append(record | {"text": question.text, "label": question.answer})
+    records = [
+        {
+            "question_id": number,
+            "image": str(image.relative_to(root)),
+            "text": question.text,
+            "label": question.answer,
+        }
+        for number, (question, image) in enumerate(zip(questions, images, strict=True), 1)
+    ]
     write_records(records, file)
     log.info("the images of %s are in %s", file, root)
     return file

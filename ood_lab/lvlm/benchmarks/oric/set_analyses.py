@@ -76,7 +76,7 @@ def annotated_shares(area: Floats, edges: tuple[float, float]) -> pd.DataFrame:
         edges: of the tiers; COCO's own are counted too.
     """
     results = pd.DataFrame(tier_columns(area, edges)).assign(label=YES)
-    return pd.DataFrame(_tier_shares(results), columns=_COLUMNS).assign(split=ANNOTATED)
+    return pd.DataFrame([*_tier_shares(results)], columns=_COLUMNS).assign(split=ANNOTATED)
 
 
 def _tier_shares(part: pd.DataFrame) -> Iterator[Row]:

@@ -21,7 +21,7 @@ from ood_lab.lvlm.answers.open_answer_reader import READER, TextModel, read_by_r
 from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.pages.benchmark_page import Headline, PageBlocks, ScoredRun, table_columns
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
-from ood_lab.lvlm.questions.package_exports import Format, GroupMetric
+from ood_lab.lvlm.questions.package_exports import Format, GroupMetrics
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.questions.question_forms import COT, WORDS
 from ood_lab.schema.results import Kind, NamedTables, Names, Rows, Tables
@@ -217,7 +217,7 @@ class Benchmark(ABC):
         return str(run.record.annotations.get("name") or self.questions)
 
     @property
-    def group_metrics(self) -> Mapping[str, GroupMetric]:
+    def group_metrics(self) -> GroupMetrics:
         """Its metrics of groups of questions, for other packages."""
         return {}
 

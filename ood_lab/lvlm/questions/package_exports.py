@@ -53,6 +53,8 @@ class GroupMetric:
         return None if group is None else str(group)
 
 
+#: By name.
+GroupMetrics = Mapping[str, GroupMetric]
 #: A metric at the end of the task.
 _LMMS_METRIC = """\
   - metric: {name}
@@ -71,7 +73,7 @@ def export(
     folder: Path,
     name: str,
     form: Format,
-    wholes: Mapping[str, GroupMetric] | None = None,
+    wholes: GroupMetrics | None = None,
 ) -> list[Path]:
     """Writes questions for another package.
 
@@ -122,7 +124,7 @@ def export_forms(
     folder: Path,
     name: str,
     forms: Sequence[Format],
-    wholes: Mapping[str, GroupMetric],
+    wholes: GroupMetrics,
 ) -> None:
     """Writes questions in several formats, those with a chain of thought in folders of their own.
 
@@ -170,7 +172,7 @@ def _vlmevalkit(questions: Questions, source: Path, file: Path) -> Path:
 
 
 def _lmms_eval(
-    questions: Questions, source: Path, folder: Path, name: str, wholes: Mapping[str, GroupMetric]
+    questions: Questions, source: Path, folder: Path, name: str, wholes: GroupMetrics
 ) -> list[Path]:
     name = f"{LMMS_PREFIX}{name}"
     metrics: dict[str, Sequence[str] | None] = {}
@@ -212,7 +214,7 @@ def _lmms_file(file: str, **values: object) -> str:
 
 
 def _metrics(
-    question: Question, wholes: Mapping[str, GroupMetric]
+    question: Question, wholes: GroupMetrics
 ) -> Iterator[tuple[str, Sequence[str] | None, str]]:
     """What a question counts for, on the whole and in its set.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import distinct, grouped
 from ood_lab.lvlm.annotations.annotation_table import read_json
 from ood_lab.lvlm.concepts.concepts import Attribute, Concepts
 
@@ -94,19 +95,13 @@ def attribute_pairs(
     Args:
         queries: questions, two a pair: first the one whose answer is yes.
     """
-    states: dict[str, list[Attribute]] = {}
-    actions: dict[str, list[Attribute]] = {}
-    for right, wrong in zip(queries[::2], queries[1::2], strict=False):
-        for pattern, into in ((_STATE, states), (_ACTION, actions)):
-            first, second = pattern.search(right), pattern.search(wrong)
-            if first is None:
-                continue
-            if second is not None and first[1] == second[1]:
-                pair = Attribute(first[2], second[2])
-                if pair not in into.setdefault(first[1], []):
-                    into[first[1]].append(pair)
-            break
-    return states, actions
+
+    def pairs(pattern: re.Pattern[str]) -> dict[str, list[Attribute]]:
+        right, wrong = (map(pattern.search, queries[start::2]) for start in (0, 1))
+        both = [(a, b) for a, b in zip(right, wrong, strict=False) if a and b and a[1] == b[1]]
+        return grouped(distinct((a[1], Attribute(a[2], b[2])) for a, b in both))
+
+    return pairs(_STATE), pairs(_ACTION)
 
 
 def _find(folder: Path, what: str) -> Path:

@@ -35,7 +35,7 @@ from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of, wit
 from ood_lab.lvlm.image_text.base import cached_scores
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.pages.benchmark_page import PageBlocks, ScoredRun
-from ood_lab.lvlm.questions.package_exports import GroupMetric
+from ood_lab.lvlm.questions.package_exports import GroupMetric, GroupMetrics
 from ood_lab.lvlm.questions.question_files import Question, read_questions
 from ood_lab.lvlm.questions.question_forms import Forms, in_forms
 from ood_lab.lvlm.questions.question_images import with_images_found
@@ -234,7 +234,7 @@ class OODBench(Benchmark):
         )
 
     @property
-    def group_metrics(self) -> Mapping[str, GroupMetric]:
+    def group_metrics(self) -> GroupMetrics:
         """What BAP counts."""
         return {name: GroupMetric(needs) for name, needs in bap_needs(self.gate_c_on_e).items()}
 

@@ -30,7 +30,7 @@ from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Head, Table, count_cell, estimate_cell, name_cell
 from ood_lab.run.job.workspace import Task, Workspace
-from ood_lab.schema.results import PART, Kind, Row, write_results
+from ood_lab.schema.results import PART, Kind, Row, Tables, write_results
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Audits(Task):
                 )
 
     @property
-    def _audits(self) -> dict[str, pd.DataFrame]:
+    def _audits(self) -> Tables:
         return {str(f): self._of_questions(str(f)) for f in self.files}
 
     def _of_questions(self, file: str) -> pd.DataFrame:
@@ -112,7 +112,7 @@ class Audits(Task):
         show_blocks(blocks, ws.folder, "audits", lines=None)
         return results
 
-    def _rates(self, audits: dict[str, pd.DataFrame]) -> Iterator[Row]:
+    def _rates(self, audits: Tables) -> Iterator[Row]:
         for file, audit in audits.items():
             filled = audit[audit[VERDICT] != ""]
             parts: list[tuple[str | None, pd.DataFrame]] = [(None, filled)]
@@ -152,7 +152,7 @@ def _kinds(audit: pd.DataFrame) -> pd.Series:
     return audit[ERROR].str.strip() if ERROR in audit else pd.Series("", audit.index)
 
 
-def _agreements(audits: dict[str, pd.DataFrame], resampling: Resampling) -> Iterator[dict]:
+def _agreements(audits: Tables, resampling: Resampling) -> Iterator[dict]:
     for (a, first), (b, second) in combinations(audits.items(), 2):
         estimates, n = agreement(first, second, resampling)
         for metric, estimate in estimates.items():

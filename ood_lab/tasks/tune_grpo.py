@@ -20,7 +20,7 @@ from ood_lab.lvlm.benchmarks.oric.training_questions import OricTraining
 from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.pages.benchmark_page import ScoredRun, difference_table
-from ood_lab.lvlm.questions.question_files import Question, read_questions
+from ood_lab.lvlm.questions.question_files import Questions, read_questions
 from ood_lab.lvlm.scoring.answer_differences import same_questions
 from ood_lab.lvlm.scoring.wording_scores import contrasts, wording_rows
 from ood_lab.lvlm.training.grpo import Reward, VlmGrpo, accuracy_reward, format_reward
@@ -89,7 +89,7 @@ class TuneGrpo(Task):
             **{name: ws.model[name] for name in names},
         )
 
-    def _asked(self) -> list[Question]:
+    def _asked(self) -> Questions:
         if self.held_out is None:
             return []
         every = read_questions(Path(self.held_out))

@@ -244,7 +244,7 @@ class Benchmark(ABC):
     # How answers are scored.
 
     @property
-    def reading_ways(self) -> Mapping[str, str]:
+    def reading_ways(self) -> Names:
         """Parser → a setting of how it reads that is not the usual one."""
         return {}
 

@@ -8,6 +8,7 @@ from ood_lab.lvlm.answers.judgements import UNSURE
 from ood_lab.lvlm.questions.question_files import (
     YES_NO,
     Question,
+    Questions,
     existing,
     image_in,
     read_json_list,
@@ -50,7 +51,7 @@ class HallusionFiles:
     images: str
     blind: bool = True
 
-    def questions(self) -> list[Question]:
+    def questions(self) -> Questions:
         """See the class."""
         file, images = existing(self.path), existing(self.images)
         results = []

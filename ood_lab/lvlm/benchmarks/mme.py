@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.questions.question_files import YES_NO, Question, existing, yes_or_no
+from ood_lab.lvlm.questions.question_files import YES_NO, Question, Questions, existing, yes_or_no
 
 _IMAGES = (".jpg", ".jpeg", ".png")
 
@@ -31,7 +31,7 @@ class MmeFiles:
 
     path: str
 
-    def questions(self) -> list[Question]:
+    def questions(self) -> Questions:
         """See the class."""
         place = existing(self.path)
         results = [

@@ -37,6 +37,7 @@ from ood_lab.lvlm.questions.question_files import (
     GENERATIVE,
     YES_NO,
     Question,
+    Questions,
     QuestionSource,
     true_caption,
 )
@@ -62,7 +63,7 @@ from ood_lab.lvlm.scoring.yes_no_scores import (
 )
 from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.table import Table
-from ood_lab.schema.results import Rows, Tables
+from ood_lab.schema.results import Names, Rows, Tables
 
 #: The set of questions that name none.
 _ONLY = "all"
@@ -144,7 +145,7 @@ class OwnQuestions(Benchmark):
         return {name: GroupMetric((YES_NO,), key, alone=True) for name, key in self.groups.items()}
 
     @property
-    def reading_ways(self) -> Mapping[str, str]:
+    def reading_ways(self) -> Names:
         """How choices and texts are read, see the class."""
         text = {} if self.matching == "contained" else {"text": self.matching}
         return text if self.read_by != "probability" else text | {"choice": self.read_by}
@@ -160,14 +161,14 @@ class OwnQuestions(Benchmark):
                 "lvlm.logprobs=10"
             )
 
-    def completed(self, run: BenchmarkSession, questions: Sequence[Question]) -> list[Question]:
+    def completed(self, run: BenchmarkSession, questions: Questions) -> Questions:
         """With the options of multiple choice, and what the images of captions show."""
         instruct = self.prompt_suffix is None
         questions = [*with_options(questions, self.option_order, self.read_by, instruct, run.seed)]
         annotations = run.inputs.annotations if run.inputs.settings.get("annotations") else None
         return list(with_objects(questions, annotations))
 
-    def build(self, run: BenchmarkSession) -> Sequence[Question]:
+    def build(self, run: BenchmarkSession) -> Questions:
         """The questions of the published files."""
         assert self.source is not None
         return self.source.questions()
@@ -179,9 +180,7 @@ class OwnQuestions(Benchmark):
             return Path(self.source.path).absolute().stem
         return Path(self.questions).absolute().parent.name
 
-    def judged(
-        self, run: BenchmarkSession, questions: Sequence[Question], answers: Answers
-    ) -> Tables:
+    def judged(self, run: BenchmarkSession, questions: Questions, answers: Answers) -> Tables:
         """See the base class."""
         table = self.read(run, [q for q in questions if q.task != GENERATIVE], answers)
         table = by_probability(table) if self.read_by == "probability" else table
@@ -254,7 +253,7 @@ class OwnQuestions(Benchmark):
             yield metric_table("Captions, %", "split", rows, _names(run), CAPTIONS, notes=[note])
 
     @property
-    def _metrics(self) -> dict[str, str]:
+    def _metrics(self) -> Names:
         """Metric and heading."""
         return METRICS | {name: name.replace("_", " ") for name in self.groups}
 
@@ -301,6 +300,6 @@ def with_objects(
         yield question
 
 
-def _names(run: ScoredRun) -> dict[str, str]:
+def _names(run: ScoredRun) -> Names:
     rows = run.results[run.results["metric"] != "score"]
     return {str(split): str(split) for split in dict.fromkeys(rows["split"])}

@@ -10,6 +10,7 @@ from ood_lab.lvlm.questions.question_files import (
     RESAMPLED,
     YES_NO,
     Question,
+    Questions,
     existing,
     image_in,
     read_json_list,
@@ -36,7 +37,7 @@ class PopeFiles:
     path: str
     images: str
 
-    def questions(self) -> list[Question]:
+    def questions(self) -> Questions:
         """See the class."""
         place, images = existing(self.path), existing(self.images)
         files = sorted(place.glob("*.json")) if place.is_dir() else [place]
@@ -49,7 +50,7 @@ class PopeFiles:
         ]
 
 
-def pope_questions(file: Path) -> list[Question]:
+def pope_questions(file: Path) -> Questions:
     """The questions of a file of POPE; images are named as there.
 
     Raises:

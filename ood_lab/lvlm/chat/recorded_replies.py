@@ -15,7 +15,7 @@ from ood_lab.common.line_files import read_records
 from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.parsers.reply_text import APART, is_text
-from ood_lab.lvlm.questions.question_files import SAMPLE, Question
+from ood_lab.lvlm.questions.question_files import SAMPLE, Question, Questions
 from ood_lab.lvlm.questions.question_records import records_of
 
 #: Packages that number their questions, by a key that only their files have: the keys of the reply,
@@ -118,7 +118,7 @@ def _records(path: Path) -> list[Fields]:
 def _by_number(
     records: list[Fields],
     keys: tuple[Sequence[str], Sequence[str], str],
-    questions: Sequence[Question],
+    questions: Questions,
     path: Path,
 ) -> dict[str, RecordedReply]:
     """By question, the replies of a package that numbers its questions, see :data:`_NUMBERED`."""

@@ -189,7 +189,7 @@ class Pair(NamedTuple):
         return frozenset((self.first, self.second))
 
 
-Pairs = Iterable[Pair]
+Pairs = Sequence[Pair]
 
 
 def frequency(graph: nx.Graph, pair: Pair) -> int:
@@ -213,12 +213,12 @@ def kind_of(graph: nx.Graph, first: str, second: str) -> Kind | None:
     return "ev" if types == {ENTITY, ENVIRONMENT} else None
 
 
-def joined_pairs(graph: nx.Graph) -> list[Pair]:
+def joined_pairs(graph: nx.Graph) -> Pairs:
     """The pairs that meet, in the order of their names."""
     return sorted(pair for pair in all_pairs(graph) if graph.has_edge(pair.first, pair.second))
 
 
-def all_pairs(graph: nx.Graph) -> list[Pair]:
+def all_pairs(graph: nx.Graph) -> Pairs:
     """Every pair, whether it meets or not, in the order of its names."""
     entities, environments = (
         sorted(name for name, kind in graph.nodes(data="type") if kind == wanted)

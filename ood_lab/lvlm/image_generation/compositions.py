@@ -14,7 +14,7 @@ from PIL import Image
 from ood_lab.common.arguments import Settings
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.random_streams import text_stream
-from ood_lab.lvlm.concepts.concepts import Attribute, Kind, Pair, distance, frequency
+from ood_lab.lvlm.concepts.concepts import Attribute, Kind, Pair, Pairs, distance, frequency
 
 #: ``paper``: "a picture of ..."; ``code``: as the published images were asked for.
 PromptForm = Literal["paper", "code"]
@@ -75,7 +75,7 @@ class Composition:
 
 
 def compose(
-    pairs: Sequence[Pair],
+    pairs: Pairs,
     graph: nx.Graph,
     name: str,
     swaps: bool,

@@ -141,7 +141,7 @@ def meta_of(row: Mapping[Any, Any]) -> Fields:
     }
 
 
-def read_questions(path: Path, pictures: Path | None = None) -> list[Question]:
+def read_questions(path: Path, pictures: Path | None = None) -> Questions:
     """Reads a file of questions; their right answers as the parsers give them.
 
     A record has ``text`` and ``answer``, perhaps ``image`` (a path or a list of them) and what else

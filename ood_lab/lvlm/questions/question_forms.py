@@ -9,7 +9,7 @@ from dataclasses import replace
 from string import ascii_uppercase
 from typing import Literal
 
-from ood_lab.lvlm.questions.question_files import CHOICE, SAMPLE, Question
+from ood_lab.lvlm.questions.question_files import CHOICE, SAMPLE, Question, Questions
 
 Form = Literal["plain", "cot"]
 #: What a run asks: one of the forms, or each question in both.
@@ -22,7 +22,7 @@ BESIDE = "asked_as"
 COT = "cot"
 
 
-def in_forms(forms: Forms, ask: Callable[[Form], Iterable[Question]]) -> list[Question]:
+def in_forms(forms: Forms, ask: Callable[[Form], Iterable[Question]]) -> Questions:
     """Questions in one form, or in both.
 
     Of the chain of thought, only those are added that ask for steps: the others are the same in
@@ -44,7 +44,7 @@ def in_forms(forms: Forms, ask: Callable[[Form], Iterable[Question]]) -> list[Qu
     ]
 
 
-def apart(questions: Iterable[Question]) -> tuple[list[Question], list[Question]]:
+def apart(questions: Iterable[Question]) -> tuple[Questions, Questions]:
     """The questions of a run in its first form, and those of the second form."""
     first: list[Question] = []
     beside: list[Question] = []
@@ -138,7 +138,7 @@ def with_options(
             )
 
 
-def sampled(questions: Iterable[Question], times: int) -> list[list[Question]]:
+def sampled(questions: Iterable[Question], times: int) -> list[Questions]:
     """The questions once per sample."""
     first = list(questions)
     again = [

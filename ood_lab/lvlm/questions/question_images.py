@@ -16,14 +16,14 @@ from ood_lab.common.files import StrPath
 from ood_lab.common.unicode_names import remark
 from ood_lab.data.sources.file_facts import Facts, content_hashes, file_facts
 from ood_lab.data.sources.level_tables import read_levels
-from ood_lab.lvlm.questions.question_files import Question, Questions
+from ood_lab.lvlm.questions.question_files import Questions
 from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.run_record import RunRecord
 
 
 def with_levels(
     questions: Questions, source: Path, path: str | None, cache_dir: StrPath | None = None
-) -> list[Question]:
+) -> Questions:
     """The questions with the levels of ``task=shift_levels``, in place of any known ones.
 
     An image is found by its content (``sha256`` of the file), wherever it is and whatever it is
@@ -114,7 +114,7 @@ def _damage(path: str) -> Facts:
     return {"error": ""}
 
 
-def with_images_found(questions: Questions, folder: Path) -> list[Question]:
+def with_images_found(questions: Questions, folder: Path) -> Questions:
     """The questions, with the paths of images that lie elsewhere than when they were written.
 
     An image that is not at its path is looked for where it would be if it had been moved together

@@ -52,7 +52,7 @@ def together(judgements: Tables) -> pd.DataFrame:
     return pd.concat([table.assign(model=name) for name, table in judgements.items()])
 
 
-def of_models(own: Tables, model: str, rest: Sequence[Path]) -> dict[str, pd.DataFrame]:
+def of_models(own: Tables, model: str, rest: Sequence[Path]) -> Tables:
     """Answers of several models to the very same questions, with a column ``model``.
 
     Args:

@@ -111,7 +111,7 @@ def check_wording(wording: str, classes: Sequence[str]) -> None:
 
 def questions_about(
     sets: Splits, of_id: Sequence[str], classes: Sequence[str], wording: str, folder: Path
-) -> list[Question]:
+) -> Questions:
     """A question about every image.
 
     Args:

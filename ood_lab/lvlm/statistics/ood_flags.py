@@ -33,7 +33,7 @@ from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.rendering.prose import spread_of
 from ood_lab.schema.arrays import Bools, Ints
-from ood_lab.schema.results import PART, Kind
+from ood_lab.schema.results import PART, Kind, Tables
 
 #: Column that says what flags a sample: a wrong answer, or the model's own division.
 BY = "flagged_by"
@@ -141,7 +141,7 @@ def _best_order(flagged: Bools) -> list[int]:
     return order
 
 
-def flag_tables(results: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def flag_tables(results: pd.DataFrame) -> Tables:
     """``flags``: model × split; ``flags_union``: what k models flag together, by order."""
     single = results[results["metric"] == "flagged"]
     flags = single.pivot(index=[BY, "model"], columns="split", values="value")

@@ -51,7 +51,7 @@ class QuestionTuning:
         captions: pd.DataFrame,
         judgements: pd.DataFrame,
         seed: int,
-    ) -> list[Question]:
+    ) -> Questions:
         """The chosen questions, in their order.
 
         Args:

@@ -18,6 +18,7 @@ from ood_lab.lvlm.questions.question_files import (
     RELATION,
     STATE,
     Question,
+    Questions,
     existing,
     image_in,
     read_json_list,
@@ -75,7 +76,7 @@ class AmberFiles:
         """Words that never count as hallucinated."""
         return existing(existing(self.path) / "safe_words.txt").read_text(encoding="utf-8").split()
 
-    def questions(self, parser: str) -> list[Question]:
+    def questions(self, parser: str) -> Questions:
         """All questions of the file, in its order.
 
         Args:

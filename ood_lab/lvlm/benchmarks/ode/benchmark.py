@@ -32,6 +32,7 @@ from ood_lab.lvlm.captions.hallucination_tendencies import Clustering
 from ood_lab.lvlm.concepts.concepts import (
     Concepts,
     Pair,
+    Pairs,
     concepts_of,
     graphs_of,
     merged,
@@ -68,7 +69,7 @@ from ood_lab.lvlm.image_generation.pictures import (
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.pages.benchmark_page import PageBlocks, ScoredRun
-from ood_lab.lvlm.questions.question_files import Question, Questions, read_questions
+from ood_lab.lvlm.questions.question_files import Questions, read_questions
 from ood_lab.lvlm.training.tuning_data import QuestionTuning, sizes, write_tuning
 from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import NamedTables, Rows, Tables
@@ -93,7 +94,7 @@ class Round:
     lineage: str
 
     @property
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> Pairs:
         """Pairs of this round and of all before it."""
         table = read_table(self.folder / PAIRS)
         rows = table[["first", "second", "kind"]].drop_duplicates().itertuples(index=False)
@@ -213,7 +214,7 @@ class Ode(CaptionBenchmark):
 
     # First stage.
 
-    def build(self, run: BenchmarkSession) -> list[Question]:
+    def build(self, run: BenchmarkSession) -> Questions:
         """Questions about images that are given or made here."""
         if self.pictures:
             pictures = located_pictures(Path(self.pictures).absolute(), self.images)

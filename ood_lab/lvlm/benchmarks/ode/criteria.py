@@ -66,7 +66,7 @@ class Criterion(Protocol):
 
     swaps: bool
 
-    def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> list[Pair]:
+    def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> Pairs:
         """Chooses pairs.
 
         Args:
@@ -80,17 +80,17 @@ class Criterion(Protocol):
 class _Drawn:
     """A criterion that draws uniformly from its pairs."""
 
-    def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> list[Pair]:
+    def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> Pairs:
         """See :class:`Criterion`."""
         gone = {pair.key for pair in known}
         pairs = [pair for pair in self._pairs(graph) if pair.key not in gone]
         order = self._order(pairs, graph, text_stream(seed, repr(self)))
         return [p for kind in KINDS for p in [p for p in order if p.kind == kind][:limit]]
 
-    def _pairs(self, graph: nx.Graph) -> list[Pair]:
+    def _pairs(self, graph: nx.Graph) -> Pairs:
         raise NotImplementedError
 
-    def _order(self, pairs: list[Pair], graph: nx.Graph, rng: np.random.Generator) -> list[Pair]:
+    def _order(self, pairs: Pairs, graph: nx.Graph, rng: np.random.Generator) -> Pairs:
         return [pairs[place] for place in rng.permutation(len(pairs))]
 
 
@@ -100,10 +100,10 @@ class Standard(_Drawn):
 
     swaps: ClassVar[bool] = False
 
-    def _pairs(self, graph: nx.Graph) -> list[Pair]:
+    def _pairs(self, graph: nx.Graph) -> Pairs:
         return joined_pairs(graph)
 
-    def _order(self, pairs: list[Pair], graph: nx.Graph, rng: np.random.Generator) -> list[Pair]:
+    def _order(self, pairs: Pairs, graph: nx.Graph, rng: np.random.Generator) -> Pairs:
         return sorted(pairs, key=lambda pair: (-frequency(graph, pair), pair))
 
 
@@ -132,7 +132,7 @@ class LongTail(_Drawn):
         if self.unit == "quantile" and not 0 <= self.low < self.high <= 1:
             raise UserError(f"long-tail pairs: give quantiles from 0 to 1, not {self.high}")
 
-    def _pairs(self, graph: nx.Graph) -> list[Pair]:
+    def _pairs(self, graph: nx.Graph) -> Pairs:
         everything = joined_pairs(graph)
         results = []
         for kind in KINDS:
@@ -152,7 +152,7 @@ class Random(_Drawn):
 
     swaps: ClassVar[bool] = True
 
-    def _pairs(self, graph: nx.Graph) -> list[Pair]:
+    def _pairs(self, graph: nx.Graph) -> Pairs:
         return all_pairs(graph)
 
 
@@ -160,7 +160,7 @@ class Random(_Drawn):
 class Fictional(Random):
     """Two concepts that never meet, drawn uniformly."""
 
-    def _pairs(self, graph: nx.Graph) -> list[Pair]:
+    def _pairs(self, graph: nx.Graph) -> Pairs:
         return [p for p in super()._pairs(graph) if not graph.has_edge(p.first, p.second)]
 
 
@@ -185,7 +185,7 @@ class OdeConstruction:
         graphs: Mapping[str, nx.Graph],
         generator: Generator,
         seed: int,
-        known: Sequence[Pair] = (),
+        known: Pairs = (),
     ) -> list[Composition]:
         """Pairs of every criterion, with attributes that the generator can show.
 
@@ -263,7 +263,7 @@ class Sorted:
     heaviest: bool
     swaps: ClassVar[bool] = False
 
-    def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> list[Pair]:
+    def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> Pairs:
         """See ``Criterion``; the seed changes nothing."""
         edges = sorted(graph.edges(data="frequency"), key=lambda e: e[2], reverse=self.heaviest)
         kinds = [(first, second, kind_of(graph, first, second)) for first, second, _ in edges]
@@ -280,7 +280,7 @@ class ReleasedRandomPairs:
 
     swaps: ClassVar[bool] = True
 
-    def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> list[Pair]:
+    def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> Pairs:
         """See :class:`~ood_lab.lvlm.benchmarks.ode.criteria.Criterion`."""
         rng, nodes = random.Random(seed), list(graph.nodes())
         draws = ((a, b) for a, b in iter(lambda: rng.sample(nodes, 2), None))
@@ -293,7 +293,7 @@ class ReleasedFictionalPairs:
 
     swaps: ClassVar[bool] = True
 
-    def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> list[Pair]:
+    def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> Pairs:
         """See :class:`~ood_lab.lvlm.benchmarks.ode.criteria.Criterion`."""
         rng = random.Random(seed)
         pairs = [(a, b) for a, b in combinations(graph.nodes(), 2) if not graph.has_edge(a, b)]
@@ -301,9 +301,7 @@ class ReleasedFictionalPairs:
         return _chosen(graph, draws, limit, min(limit, FICTIONAL_EV))
 
 
-def _chosen(
-    graph: nx.Graph, draws: Iterable[tuple[str, str]], most_ee: int, most_ev: int
-) -> list[Pair]:
+def _chosen(graph: nx.Graph, draws: Iterable[tuple[str, str]], most_ee: int, most_ev: int) -> Pairs:
     """The first pairs of two entities and the first others that are drawn, as published.
 
     Once there are entities enough, two more of them are "an entity in an environment".

@@ -39,7 +39,7 @@ from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.lines import trend_lines
 from ood_lab.report.rendering.blocks import PlannedFigure, Text
 from ood_lab.report.rendering.table import Table, plain_table
-from ood_lab.schema.results import PART
+from ood_lab.schema.results import PART, Names
 
 KIND = caption_kind("ode")
 #: Numbers and words by which sets are divided: edges between the two concepts in the graph (0 =
@@ -104,7 +104,7 @@ def named(split: object) -> str:
     return str(split).replace("_", "-") if isinstance(split, str) else f"level {split:g}"
 
 
-def names_of(run: ScoredRun) -> dict[str, str]:
+def names_of(run: ScoredRun) -> Names:
     """What the sets are called."""
     return {str(split): named(split) for split in dict.fromkeys(run.whole["split"])}
 

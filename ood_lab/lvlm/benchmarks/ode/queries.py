@@ -23,6 +23,7 @@ from ood_lab.lvlm.questions.question_files import (
     NUMBER,
     STATE,
     Question,
+    Questions,
     true_caption,
 )
 
@@ -46,7 +47,7 @@ class Query(NamedTuple):
 
 def questions_of(
     pictures: Sequence[AnnotatedPicture], released: bool = False, parser: str = "default"
-) -> list[Question]:
+) -> Questions:
     """All questions: captions of all pictures, then existence, attributes, numbers.
 
     Args:

@@ -36,7 +36,7 @@ from ood_lab.lvlm.image_text.base import cached_scores
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.pages.benchmark_page import PageBlocks, ScoredRun
 from ood_lab.lvlm.questions.package_exports import GroupMetric, GroupMetrics
-from ood_lab.lvlm.questions.question_files import Question, read_questions
+from ood_lab.lvlm.questions.question_files import Question, Questions, read_questions
 from ood_lab.lvlm.questions.question_forms import Forms, in_forms
 from ood_lab.lvlm.questions.question_images import with_images_found
 from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
@@ -173,7 +173,7 @@ class OODBench(Benchmark):
         elif self.questions is None and not self.foreign_clip:
             refuse_foreign(run.inputs.settings, ("annotations",), ("image_text",))
 
-    def build(self, run: BenchmarkSession) -> list[Question]:
+    def build(self, run: BenchmarkSession) -> Questions:
         """Questions about what the image-text models overlook, and about what they do not."""
         if not self.datasets:
             return self._divided(run)
@@ -187,7 +187,7 @@ class OODBench(Benchmark):
         }
         return list(questions_of_datasets(built))
 
-    def _divided(self, run: BenchmarkSession) -> list[Question]:
+    def _divided(self, run: BenchmarkSession) -> Questions:
         """Questions about the data set of ``annotations=...``."""
         annotations = run.inputs.annotations
         labels = labels_of(annotations, self.verified_only)

@@ -46,7 +46,7 @@ from ood_lab.report.rendering.prose import ALPHA, listing, noted, spread_of, val
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Cell, Head, Table
 from ood_lab.schema.finished_run import JUDGED, FinishedRun
-from ood_lab.schema.results import Row, write_results
+from ood_lab.schema.results import Names, Row, Tables, write_results
 from ood_lab.schema.run_record import RunRecord
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ DRAWS = "draws.parquet"
 SUGGESTIONS = "suggestions"
 _SHOWN = packaged_table(__package__, "statistic_words.yaml")
 #: Table, and what is above it; in this order.
-TITLES: Mapping[str, str] = _SHOWN["titles"]
+TITLES: Names = _SHOWN["titles"]
 _SHARES = frozenset(_SHOWN["shares"])
 
 
@@ -424,7 +424,7 @@ def read_runs(folders: Sequence[str]) -> dict[str, FinishedRun]:
     return dict(zip(_told_apart(list(zip(models, paths, strict=True))), runs, strict=True))
 
 
-def _judged(runs: Mapping[str, FinishedRun]) -> dict[str, pd.DataFrame]:
+def _judged(runs: Mapping[str, FinishedRun]) -> Tables:
     return {name: without_rest(run.judged) for name, run in runs.items()}
 
 

@@ -15,7 +15,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.benchmarks.oodbench.division import UNCUT
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.questions.question_files import YES_NO, Question, meta_of
+from ood_lab.lvlm.questions.question_files import YES_NO, Question, Questions, meta_of
 from ood_lab.lvlm.questions.question_forms import Form
 from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import Row
@@ -120,7 +120,7 @@ class QuestionSettings:
     parser: str = "default"
     bap_per_image: Natural = 1
 
-    def questions(self, pairs: pd.DataFrame, annotations: Annotations, seed: int) -> list[Question]:
+    def questions(self, pairs: pd.DataFrame, annotations: Annotations, seed: int) -> Questions:
         """All questions about the drawn pairs, two a pair, then three a BAP sample.
 
         Args:

@@ -65,7 +65,7 @@ from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.image_text.clip import Spaces, clips_of, space_of, template_of
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.pages.benchmark_page import PageBlocks, ScoredRun
-from ood_lab.lvlm.questions.question_files import Question, Questions
+from ood_lab.lvlm.questions.question_files import Questions
 from ood_lab.lvlm.questions.question_forms import Forms, apart, in_forms
 from ood_lab.lvlm.scoring.wording_scores import contrasts, form_contrasts, wording_rows
 from ood_lab.schema.arrays import Ints
@@ -205,7 +205,7 @@ class Oric(Benchmark):
 
     # First stage.
 
-    def build(self, run: BenchmarkSession) -> list[Question]:
+    def build(self, run: BenchmarkSession) -> Questions:
         """The published questions, or new ones."""
         sets, contents, spaces = (
             self._constructed(run) if self.bench is None else self._read_published(run, self.bench)

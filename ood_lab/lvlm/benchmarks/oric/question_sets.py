@@ -17,7 +17,7 @@ from ood_lab.common.grouping import distinct
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions import question_files
-from ood_lab.lvlm.questions.question_files import Question, Questions
+from ood_lab.lvlm.questions.question_files import Questions
 from ood_lab.lvlm.scoring.human_verdicts import VERDICT, AuditVerdicts, read_audit
 from ood_lab.schema.arrays import Ints, positions
 from ood_lab.schema.image_columns import LEVELS
@@ -239,7 +239,7 @@ class Verdicts(AuditVerdicts):
         if len(content := _content(questions, split)):
             self.check_questions(content)
 
-    def without_rejected(self, questions: Questions, split: str) -> tuple[list[Question], set[str]]:
+    def without_rejected(self, questions: Questions, split: str) -> tuple[Questions, set[str]]:
         """Questions but for those of a set that people reject, and the items of these.
 
         Args:

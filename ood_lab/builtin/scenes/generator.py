@@ -26,7 +26,14 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import text_stream
 from ood_lab.lvlm.concepts.concepts import ENTITY, ENVIRONMENT, Attribute
-from ood_lab.lvlm.image_generation.compositions import Attributes, Composition, Concept, Order
+from ood_lab.lvlm.image_generation.compositions import (
+    Attributes,
+    Composition,
+    Compositions,
+    Concept,
+    Order,
+    Orders,
+)
 
 #: Draws of a scene before its objects are said to find no room.
 _TRIES = 20
@@ -90,7 +97,7 @@ class SceneRenderer:
                 about[key] = [a for a in about[key] if all(_shows(name, word) for word in a)]
         return part
 
-    def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
+    def plan(self, compositions: Compositions, seed: int) -> Orders:
         """See :class:`~ood_lab.lvlm.image_generation.compositions.Generator`."""
         return [
             self._order(composition, number, style, seed)
@@ -99,7 +106,7 @@ class SceneRenderer:
             for style in self.styles
         ]
 
-    def images(self, orders: Sequence[Order]) -> list[Image.Image | None]:
+    def images(self, orders: Orders) -> list[Image.Image | None]:
         """See :class:`~ood_lab.lvlm.image_generation.compositions.Generator`."""
         pictures: list[Image.Image | None] = []
         for order in orders:

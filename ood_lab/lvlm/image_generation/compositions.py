@@ -74,6 +74,10 @@ class Composition:
         return f"a {first} {joint} {second}"
 
 
+#: In the order in which they are shown.
+Compositions = Sequence[Composition]
+
+
 def compose(
     pairs: Pairs,
     graph: nx.Graph,
@@ -81,7 +85,7 @@ def compose(
     swaps: bool,
     seed: int,
     draws: int = 1,
-) -> list[Composition]:
+) -> Compositions:
     """Draws attributes for pairs: at most one state and one action of each concept.
 
     A concept with attributes gets one of each sort that it has.
@@ -171,6 +175,10 @@ class Order:
         return f"{self.composition.criterion}/{re.sub(r'[^A-Za-z0-9]+', '-', names)}-{digest}"
 
 
+#: In the order in which images are made.
+Orders = Sequence[Order]
+
+
 class Generator(Protocol):
     """Makes images of compositions."""
 
@@ -184,7 +192,7 @@ class Generator(Protocol):
     def drawable(self, graph: nx.Graph) -> nx.Graph:
         """The part of a graph that this generator can show: concepts and attributes."""
 
-    def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
+    def plan(self, compositions: Compositions, seed: int) -> Orders:
         """The images of all compositions.
 
         Args:
@@ -192,5 +200,5 @@ class Generator(Protocol):
             seed: from which the seeds of the images follow.
         """
 
-    def images(self, orders: Sequence[Order]) -> Iterable[Image.Image | None]:
+    def images(self, orders: Orders) -> Iterable[Image.Image | None]:
         """One image for each order; None where one is withheld."""

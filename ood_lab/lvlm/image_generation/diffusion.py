@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +14,7 @@ from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import file_sha256
 from ood_lab.common.grouping import grouped
-from ood_lab.lvlm.image_generation.compositions import Order
+from ood_lab.lvlm.image_generation.compositions import Orders
 from ood_lab.lvlm.image_generation.prompt_generator import PromptGenerator
 
 
@@ -62,7 +61,7 @@ class DiffusionGenerator(PromptGenerator):
         """Raises a UserError where the pipeline is not there or not complete."""
         self._source  # noqa: B018
 
-    def images(self, orders: Sequence[Order]) -> list[Image.Image | None]:
+    def images(self, orders: Orders) -> list[Image.Image | None]:
         """See :class:`~ood_lab.lvlm.image_generation.compositions.Generator`."""
         results: dict[int, Image.Image | None] = {}
         groups = grouped(

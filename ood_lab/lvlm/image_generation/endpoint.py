@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +17,7 @@ from ood_lab.common.arguments import Count, Settings
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.server.server_connection import OpenAIServer
 from ood_lab.lvlm.chat.server.throttle import FailedAttempt
-from ood_lab.lvlm.image_generation.compositions import Order
+from ood_lab.lvlm.image_generation.compositions import Order, Orders
 from ood_lab.lvlm.image_generation.prompt_generator import PromptGenerator
 
 #: What a server calls the refusal of a prompt for its content.
@@ -65,7 +65,7 @@ class EndpointGenerator(OpenAIServer, PromptGenerator):
             "negative_field": self.negative_field,
         }
 
-    def images(self, orders: Sequence[Order]) -> Iterator[Image.Image | None]:
+    def images(self, orders: Orders) -> Iterator[Image.Image | None]:
         """See :class:`~ood_lab.lvlm.image_generation.compositions.Generator`.
 
         Raises:

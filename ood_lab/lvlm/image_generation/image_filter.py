@@ -12,7 +12,7 @@ import pandas as pd
 from scipy.special import softmax
 
 from ood_lab.common.arguments import Count, Share
-from ood_lab.lvlm.image_generation.compositions import Order
+from ood_lab.lvlm.image_generation.compositions import Order, Orders
 from ood_lab.lvlm.image_text.base import ImageTextModel, Scores, purified
 from ood_lab.lvlm.scoring.human_verdicts import ACCEPT, REJECT, AuditVerdicts, read_audit
 
@@ -49,9 +49,7 @@ class Filter:
     detected_conf: Share = 0.6
     by_scene: bool = False
 
-    def table(
-        self, orders: Sequence[Order], confidences: Scores, labels: Sequence[str]
-    ) -> pd.DataFrame:
+    def table(self, orders: Orders, confidences: Scores, labels: Sequence[str]) -> pd.DataFrame:
         """What the model sees, and what follows from it.
 
         Args:
@@ -93,7 +91,7 @@ class Filter:
 
 
 def confidences_of(
-    model: ImageTextModel, images: Sequence[Path], orders: Sequence[Order], labels: Sequence[str]
+    model: ImageTextModel, images: Sequence[Path], orders: Orders, labels: Sequence[str]
 ) -> Scores:
     """Confidence that every image shows every label, ``[N, n]``.
 

@@ -24,8 +24,14 @@ from ood_lab.common.random_streams import Resampling, text_stream
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.captions.caption_scoring import PAIR
 from ood_lab.lvlm.concepts.concepts import concepts_of
-from ood_lab.lvlm.image_generation.compositions import Composition, Generator, Order
-from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture, file_of
+from ood_lab.lvlm.image_generation.compositions import (
+    Composition,
+    Compositions,
+    Generator,
+    Order,
+    Orders,
+)
+from ood_lab.lvlm.image_generation.pictures import AnnotatedPictures, file_of
 from ood_lab.lvlm.image_text.base import Features, image_features
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered_mean
 from ood_lab.report.figures.layout import add_legend, panels
@@ -125,7 +131,7 @@ class WithPhotographs:
         """See :class:`~ood_lab.lvlm.image_generation.compositions.Generator`."""
         return self.generator.drawable(graph)
 
-    def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
+    def plan(self, compositions: Compositions, seed: int) -> Orders:
         """The images of all origins.
 
         Raises:
@@ -164,7 +170,7 @@ class WithPhotographs:
                 ]
         return orders
 
-    def images(self, orders: Sequence[Order]) -> Iterable[Image.Image | None]:
+    def images(self, orders: Orders) -> Iterable[Image.Image | None]:
         """Photographs unchanged, and what the generator makes."""
         pictures = iter(self.generator.images([o for o in orders if _PHOTOGRAPH not in o.settings]))
         for order in orders:
@@ -198,7 +204,7 @@ def _opened(file: Path) -> Image.Image:
         return ImageOps.exif_transpose(image).convert("RGB")
 
 
-def paired(pictures: Sequence[AnnotatedPicture]) -> list[AnnotatedPicture]:
+def paired(pictures: AnnotatedPictures) -> AnnotatedPictures:
     """The pictures of pairs that every origin still has, as many of a pair in each of them.
 
     All have the same questions: about the two concepts, and the candidates that no picture of the
@@ -239,7 +245,7 @@ _MOST_NATURAL = 500
 def write_comparison(
     clip: ClipModel,
     annotations: Annotations,
-    orders: Sequence[Order],
+    orders: Orders,
     folder: Path,
     resampling: Resampling,
 ) -> None:

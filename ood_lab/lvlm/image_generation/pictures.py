@@ -19,7 +19,7 @@ from ood_lab.common.line_files import write_records
 from ood_lab.common.random_streams import text_stream
 from ood_lab.lvlm.captions.caption_scoring import PAIR
 from ood_lab.lvlm.concepts.concepts import CANDIDATES, Kind, Ranking, neighbours
-from ood_lab.lvlm.image_generation.compositions import Attributes, Generator, Order
+from ood_lab.lvlm.image_generation.compositions import Attributes, Generator, Order, Orders
 from ood_lab.synthesis.image_batches import make_images
 
 log = logging.getLogger(__name__)
@@ -29,9 +29,7 @@ PLAN, IMAGES = "plan.jsonl", "images"
 SUFFIX = ".png"
 
 
-def make(
-    orders: Sequence[Order], generator: Generator, folder: Path, batch_size: int
-) -> list[Order]:
+def make(orders: Orders, generator: Generator, folder: Path, batch_size: int) -> Orders:
     """Writes the plan, then every image that is not there yet.
 
     An image appears under its name when it is whole; a run that was killed makes no image twice
@@ -66,7 +64,7 @@ def file_of(order: Order, folder: Path) -> Path:
     return folder / IMAGES / f"{order.file}{SUFFIX}"
 
 
-def _write_plan(orders: Sequence[Order], made_with: Settings, folder: Path) -> None:
+def _write_plan(orders: Orders, made_with: Settings, folder: Path) -> None:
     header = {"made_with": dict(made_with)}
     file = folder / PLAN
     if file.exists():
@@ -107,17 +105,21 @@ class AnnotatedPicture:
     numbers: bool = True
 
 
+#: In the order in which they are asked about.
+AnnotatedPictures = Sequence[AnnotatedPicture]
+
+
 def write_pictures(pictures: Iterable[AnnotatedPicture], path: Path) -> None:
     """Writes one picture a line, whole or not at all."""
     write_records(map(vars, pictures), path)
 
 
 def pictures_of(
-    orders: Sequence[Order],
+    orders: Orders,
     graph: nx.Graph,
     ranking: Ranking = neighbours,
     detected: Mapping[str, Sequence[str]] | None = None,
-) -> list[AnnotatedPicture]:
+) -> AnnotatedPictures:
     """What is known of the images that are there.
 
     Args:
@@ -154,7 +156,7 @@ def pictures_of(
     return results
 
 
-def balanced(pictures: Sequence[AnnotatedPicture], seed: int) -> list[AnnotatedPicture]:
+def balanced(pictures: AnnotatedPictures, seed: int) -> AnnotatedPictures:
     """As many pictures of every criterion as the rarest has, drawn at random; order is kept.
 
     Pictures of one scene in several styles stay or go together, and so do those of a pair that is

@@ -14,7 +14,9 @@ from ood_lab.lvlm.image_generation.compositions import (
     NEGATIVE,
     POSITIVE,
     Composition,
+    Compositions,
     Order,
+    Orders,
     PromptForm,
 )
 
@@ -55,7 +57,7 @@ class PromptGenerator:
         """Everything: a prompt can name anything."""
         return graph
 
-    def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
+    def plan(self, compositions: Compositions, seed: int) -> Orders:
         """The images of all compositions; the seeds of the images follow from ``seed``."""
         return [
             self._order(composition, number, seed)

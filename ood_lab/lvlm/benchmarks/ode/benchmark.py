@@ -42,7 +42,11 @@ from ood_lab.lvlm.concepts.concepts import (
     statistics_table,
     write_graphml,
 )
-from ood_lab.lvlm.image_generation.compositions import Composition, Generator, Order
+from ood_lab.lvlm.image_generation.compositions import (
+    Compositions,
+    Generator,
+    Orders,
+)
 from ood_lab.lvlm.image_generation.image_filter import (
     Filter,
     audited,
@@ -59,7 +63,7 @@ from ood_lab.lvlm.image_generation.photographs import (
     write_comparison,
 )
 from ood_lab.lvlm.image_generation.pictures import (
-    AnnotatedPicture,
+    AnnotatedPictures,
     balanced,
     file_of,
     make,
@@ -223,7 +227,7 @@ class Ode(CaptionBenchmark):
         write_pictures(pictures, run.folder / "pictures.jsonl")
         return questions_of(pictures, self.released, self.parser_of_questions)
 
-    def _made(self, run: BenchmarkSession) -> list[AnnotatedPicture]:
+    def _made(self, run: BenchmarkSession) -> AnnotatedPictures:
         before, concepts = self._before, _concepts(run)
         graphs = (released_graphs if self.released else graphs_of)(concepts)
         if before is not None:
@@ -264,9 +268,7 @@ class Ode(CaptionBenchmark):
         log.info("%d pictures of %d pairs", len(pictures), len(shown))
         return pictures
 
-    def _with_photographs(
-        self, run: BenchmarkSession, compositions: Sequence[Composition]
-    ) -> Generator:
+    def _with_photographs(self, run: BenchmarkSession, compositions: Compositions) -> Generator:
         if not self.origins:
             return run.inputs.generator
         pairs = distinct(c.pair.key for c in compositions)
@@ -279,8 +281,8 @@ class Ode(CaptionBenchmark):
         return WithPhotographs(run.inputs.generator, results)
 
     def _filtered(
-        self, run: BenchmarkSession, orders: list[Order], labels: list[str], kept_by: Filter
-    ) -> tuple[list[Order], dict[str, list[str]]]:
+        self, run: BenchmarkSession, orders: Orders, labels: list[str], kept_by: Filter
+    ) -> tuple[Orders, dict[str, list[str]]]:
         name, model = next(iter(run.inputs.image_text.items()))
         # What the images may show is asked for, too, so that surroundings have a column.
         names = distinct([*labels, *(n for o in orders for n in o.composition.pair[:2])])

@@ -24,7 +24,7 @@ everything; ``task.released`` is their construction:
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import ClassVar, Literal, Protocol
@@ -53,7 +53,7 @@ from ood_lab.lvlm.concepts.concepts import (
     kind_of,
     ordered,
 )
-from ood_lab.lvlm.image_generation.compositions import Composition, Generator, compose
+from ood_lab.lvlm.image_generation.compositions import Composition, Compositions, Generator, compose
 
 
 class Criterion(Protocol):
@@ -186,7 +186,7 @@ class OdeConstruction:
         generator: Generator,
         seed: int,
         known: Pairs = (),
-    ) -> list[Composition]:
+    ) -> Compositions:
         """Pairs of every criterion, with attributes that the generator can show.
 
         Args:
@@ -220,7 +220,7 @@ class OdeConstruction:
         return results
 
 
-def pair_table(compositions: Sequence[Composition], graph: nx.Graph) -> pd.DataFrame:
+def pair_table(compositions: Compositions, graph: nx.Graph) -> pd.DataFrame:
     """One row a pair of a criterion: ``criterion, kind, first, second, frequency, distance``."""
     pairs = dict.fromkeys((item.criterion, item.pair) for item in compositions)
     rows = [

@@ -8,10 +8,10 @@ from pathlib import Path
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations.annotation_table import read_json, read_json_lines
 from ood_lab.lvlm.concepts.concepts import Attribute, Kind
-from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture
+from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture, AnnotatedPictures
 
 
-def read_pictures(path: Path) -> list[AnnotatedPicture]:
+def read_pictures(path: Path) -> AnnotatedPictures:
     """Reads ODE's own annotations, a JSON list, or the pictures of another run, one a line.
 
     Raises:
@@ -23,7 +23,7 @@ def read_pictures(path: Path) -> list[AnnotatedPicture]:
     return read_json_lines(path, AnnotatedPicture, name)
 
 
-def located_pictures(path: Path, images: str | None) -> list[AnnotatedPicture]:
+def located_pictures(path: Path, images: str | None) -> AnnotatedPictures:
     """The pictures of :func:`read_pictures` with the absolute paths of their images.
 
     Args:

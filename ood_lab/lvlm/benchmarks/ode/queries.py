@@ -8,12 +8,12 @@ and plural; ``released`` ones are ODE's shipped queries, which say "picture" thr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture
+from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture, AnnotatedPictures
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.parsers.base import english
 from ood_lab.lvlm.questions.question_files import (
@@ -46,7 +46,7 @@ class Query(NamedTuple):
 
 
 def questions_of(
-    pictures: Sequence[AnnotatedPicture], released: bool = False, parser: str = "default"
+    pictures: AnnotatedPictures, released: bool = False, parser: str = "default"
 ) -> Questions:
     """All questions: captions of all pictures, then existence, attributes, numbers.
 

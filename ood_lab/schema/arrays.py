@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+#: Floats of any precision.
+Reals = NDArray[np.floating]
 Bools = NDArray[np.bool_]
 
 

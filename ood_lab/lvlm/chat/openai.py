@@ -15,9 +15,9 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 
-from ood_lab.common.arguments import Count, Fields, Remedy, Settings
+from ood_lab.common.arguments import Count, Fields, NotNegative, Remedy, Settings
 from ood_lab.common.errors import Stopped, UserError
 from ood_lab.lvlm.chat.base import (
     ChatModel,
@@ -53,7 +53,7 @@ _CHARACTERS, _FRAME = 4, 32
 
 
 #: Of a million tokens, by ``input`` and ``output``; and what to give for it.
-Price = Mapping[str, Annotated[float, Ge(0.0)]]
+Price = Mapping[str, NotNegative]
 PRICE = "both prices of a million tokens, as {input: 2.5, output: 10}"
 
 

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from annotated_types import Gt
 from PIL import Image, UnidentifiedImageError
 
-from ood_lab.common.arguments import Count, Settings
+from ood_lab.common.arguments import Count, Positive, Settings
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.server.server_connection import OpenAIServer
 from ood_lab.lvlm.chat.server.throttle import FailedAttempt
@@ -46,7 +45,7 @@ class EndpointGenerator(OpenAIServer, PromptGenerator):
     """
 
     concurrency: Count = 4
-    timeout_s: Annotated[float, Gt(0.0)] = 300.0
+    timeout_s: Positive = 300.0
     arguments: Settings = field(default_factory=dict)
     seed_field: str | None = None
     negative_field: str | None = None

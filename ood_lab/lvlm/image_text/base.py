@@ -27,7 +27,7 @@ from ood_lab.common.progress import Pace
 from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.schema.arrays import Bools, Floats
+from ood_lab.schema.arrays import Bools, Floats, Reals
 
 Scores = NDArray[np.float32]
 #: Features of images or texts, a row each.
@@ -68,7 +68,7 @@ def texts_of(labels: Sequence[str], template: str) -> list[str]:
     return [template.format(label) for label in labels]
 
 
-def log_odds(chance: NDArray[np.floating]) -> NDArray[np.floating]:
+def log_odds(chance: Reals) -> Reals:
     """``ln(p / (1 - p))`` of probabilities, which are kept within 1e-6 of 0 and 1."""
     inner = np.clip(chance, _EDGE, 1 - _EDGE)
     return np.log(inner / (1 - inner))
@@ -111,7 +111,7 @@ def loaded_batches(
             pace.line(f"{name}: scored {done} of {len(images)} images, {pace.left(done)}")
 
 
-def purified(scores: NDArray[np.floating], shown: Bools, absent: Bools) -> Floats:
+def purified(scores: Reals, shown: Bools, absent: Bools) -> Floats:
     """``p_c = e^{s_c} / (e^{s_c} + sum_{y in A} e^{s_y})``: the softmax skips other shown labels.
 
     Args:

@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import PARSED
@@ -17,7 +16,7 @@ from ood_lab.metrics import auroc, percentile_interval
 from ood_lab.metrics.record import ACCURACY_AT_80, AUGRC, AURC
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.metrics.selective import MAX_DRAWS, measures_of
-from ood_lab.schema.arrays import Floats
+from ood_lab.schema.arrays import Floats, Reals
 from ood_lab.schema.results import Row
 
 #: Metrics of the table, and what they are called there.
@@ -28,7 +27,7 @@ METRICS = {
 }
 
 
-def doubt(p_yes: NDArray[np.floating]) -> Floats:
+def doubt(p_yes: Reals) -> Floats:
     """``1 - max(P(yes), P(no))`` with ``P(no) = 1 - P(yes)``: from 0, certain, to 1/2."""
     p = np.asarray(p_yes, np.float64)
     return 1.0 - np.maximum(p, 1.0 - p)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import yaml
-from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
@@ -26,6 +25,7 @@ from ood_lab.common.hints import check_known
 from ood_lab.lvlm.parsers.base import english
 from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.metrics.resampling.intervals import bayes_interval, clopper_pearson
+from ood_lab.schema.arrays import Reals
 from ood_lab.schema.results import Tables
 
 #: Category → its other names.
@@ -111,7 +111,7 @@ def phrases(texts: Iterable[str]) -> Counter[str]:
 def nearest_phrases(
     categories: Sequence[str],
     texts: Iterable[str],
-    encode: Callable[[Sequence[str]], NDArray[np.floating]],
+    encode: Callable[[Sequence[str]], Reals],
     most: int,
     known: Iterable[str] = (),
 ) -> pd.DataFrame:
@@ -303,7 +303,7 @@ class Corpora:
         """
         template = clip.templates[0]
 
-        def encode(phrases: Sequence[str]) -> NDArray[np.floating]:
+        def encode(phrases: Sequence[str]) -> Reals:
             return clip.encode_text([template.format(phrase) for phrase in phrases]).cpu().numpy()
 
         categories = sorted({category for _, category in self.pairs})

@@ -17,7 +17,7 @@ from annotated_types import Ge
 from PIL import Image
 from torch import Tensor
 
-from ood_lab.common.arguments import Count, Fields
+from ood_lab.common.arguments import Count, Fields, NotNegative
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.lvlm.chat.image_features import PIXELS, features_of, joined, same_scores
 from ood_lab.lvlm.chat.loaded_model import encoded, image_inputs, rendered
@@ -168,7 +168,7 @@ class VlmGrpo(VlmTuning):
         train: Any = "all",
         lora: Any = None,
         group: Annotated[int, Ge(2)] = 8,
-        beta: Annotated[float, Ge(0)] = 0.04,
+        beta: NotNegative = 0.04,
         ratio: Ratio = "policy",
         temperature: float = 1.0,
         max_new_tokens: Count = 1024,

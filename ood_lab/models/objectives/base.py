@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from annotated_types import Ge
 from torch import Tensor, nn
 
-from ood_lab.common.arguments import Natural
+from ood_lab.common.arguments import Natural, NotNegative
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import AddedLayers, Backbone
 from ood_lab.models.output import Output
 
-Weight = Annotated[float, Ge(0)]
+Weight = NotNegative
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from ood_lab.common.arguments import Count, Fields, Natural
+from ood_lab.common.arguments import Count, Fields, InnerShare, Natural
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, write_table
 from ood_lab.common.random_streams import Resampling
@@ -22,7 +22,6 @@ from ood_lab.lvlm.benchmarks.oodbench.division import (
     Case1,
     Combine,
     Rule,
-    Threshold,
     audited,
     divide,
     without_rejected,
@@ -146,7 +145,7 @@ class OODBench(Benchmark):
 
     case1: Case1
     combine: Combine
-    threshold: Threshold
+    threshold: InnerShare
     verified_only: bool
     audit: str | None
     id_pairing: IdPairing

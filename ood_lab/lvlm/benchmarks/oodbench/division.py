@@ -21,25 +21,23 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
-from annotated_types import Interval
-from numpy.typing import NDArray
 
+from ood_lab.common.arguments import InnerShare
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table, write_csv
 from ood_lab.lvlm.annotations.image_contents import ImageLabels
 from ood_lab.lvlm.image_text.base import purified
 from ood_lab.lvlm.scoring.human_verdicts import REJECT, AuditVerdicts, read_audit
-from ood_lab.schema.arrays import Bools, Floats
+from ood_lab.schema.arrays import Bools, Floats, Reals
 
 log = logging.getLogger(__name__)
 
 Case1 = Literal["all_labels", "per_label"]
 Combine = Literal["or", "and"]
-Threshold = Annotated[float, Interval(gt=0, lt=1)]
 
 #: Names of the splits, as questions and tables have them.
 ID, OOD_S, OOD_H = "id", "ood_s", "ood_h"
@@ -65,9 +63,9 @@ class Rule:
 
     case1: Case1 = "all_labels"
     combine: Combine = "or"
-    threshold: Threshold = 0.05
+    threshold: InnerShare = 0.05
 
-    def flags(self, scores: NDArray[np.floating], labels: ImageLabels) -> Bools:
+    def flags(self, scores: Reals, labels: ImageLabels) -> Bools:
         """Flagged pairs, ``[N, n] bool``; only annotated labels can be.
 
         Args:
@@ -85,9 +83,7 @@ class Rule:
         return both & labels.present
 
 
-def divide(
-    scores: Mapping[str, NDArray[np.floating]], labels: ImageLabels, rule: Rule
-) -> pd.DataFrame:
+def divide(scores: Mapping[str, Reals], labels: ImageLabels, rule: Rule) -> pd.DataFrame:
     """Every annotated pair with the models' verdicts and its split.
 
     Args:
@@ -125,7 +121,7 @@ def divide(
     return pd.DataFrame(table)
 
 
-def _checked(scores: NDArray[np.floating], labels: ImageLabels) -> Floats:
+def _checked(scores: Reals, labels: ImageLabels) -> Floats:
     values = np.asarray(scores, np.float64)
     if values.shape != labels.present.shape:
         raise ValueError(f"scores: expected {labels.present.shape}, got {values.shape}")

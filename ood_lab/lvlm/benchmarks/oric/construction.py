@@ -14,11 +14,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from typing import Literal, Protocol
 
-from annotated_types import Interval
-
-from ood_lab.common.arguments import Count, Natural, Settings
+from ood_lab.common.arguments import Count, Natural, PositiveShare, Settings
 from ood_lab.lvlm.answers.open_answer_reader import TextModel
 from ood_lab.lvlm.parsers import NO, PARSERS, YES
 
@@ -151,7 +149,7 @@ class CooccurrenceJudge:
         quantile: share of the objects of interest that are unexpected.
     """
 
-    quantile: Annotated[float, Interval(gt=0, le=1)] = 0.4
+    quantile: PositiveShare = 0.4
 
     @property
     def made_with(self) -> Settings:

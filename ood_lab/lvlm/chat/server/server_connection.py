@@ -9,12 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
-from annotated_types import Gt
-
-from ood_lab.common.arguments import Count, Natural, Settings
+from ood_lab.common.arguments import Count, Natural, Positive, Settings
 from ood_lab.common.credentials import check_secret
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import suggestion
@@ -75,7 +73,7 @@ class OpenAIServer:
     api_key_env: str = "OPENAI_API_KEY"
     concurrency: Count = 8
     retries: Natural = 5
-    timeout_s: Annotated[float, Gt(0.0)] = 600.0
+    timeout_s: Positive = 600.0
     http_client: Any = None
     #: Node of the configuration that messages name.
     node: ClassVar[str]

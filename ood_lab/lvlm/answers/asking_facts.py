@@ -17,6 +17,8 @@ from ood_lab.schema.run_record import AskingRecord
 
 #: Kinds of failures, and questions of each, that are named.
 _KINDS, _IDS = 8, 3
+#: Sets of questions that consist of two, which ``split`` tells apart.
+JoinedSets = Mapping[str, tuple[str, str]]
 
 
 def failures(answers: Sequence[Answer]) -> str:
@@ -60,9 +62,7 @@ def asking_facts(answers: Sequence[Answer], cost_of: CostOf | None = None) -> As
     )
 
 
-def seconds_by_set(
-    asked: pd.DataFrame, answers: Answers, joined: Mapping[str, tuple[str, str]]
-) -> dict[str, float]:
+def seconds_by_set(asked: pd.DataFrame, answers: Answers, joined: JoinedSets) -> dict[str, float]:
     """Seconds of all calls by set of questions; a call for several questions of a set counts once.
 
     Args:

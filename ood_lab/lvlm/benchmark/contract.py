@@ -16,6 +16,7 @@ import pandas as pd
 from ood_lab.common.arguments import Fields, Settings
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.answer_files import Answer, Answers, store_of
+from ood_lab.lvlm.answers.asking_facts import JoinedSets
 from ood_lab.lvlm.answers.judgements import judge, with_unsure
 from ood_lab.lvlm.answers.open_answer_reader import READER, TextModel, read_by_reader
 from ood_lab.lvlm.chat.base import ChatModel
@@ -139,7 +140,7 @@ class BenchmarkWords:
     sets: Names = field(default_factory=dict)
     told_as: Names = field(default_factory=dict)
     finer: Sequence[str] = ()
-    joined: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    joined: JoinedSets = field(default_factory=dict)
     of_building: Sequence[str] = ()
 
     def facts(self, about: str) -> BenchmarkFacts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table
 from ood_lab.lvlm.answers.answer_files import model_name
+from ood_lab.lvlm.answers.asking_facts import JoinedSets
 from ood_lab.lvlm.answers.judgements import PARSED, sizes_of
 from ood_lab.lvlm.questions.question_files import YES_NO
 from ood_lab.lvlm.questions.question_forms import COT
@@ -181,7 +182,7 @@ def sample_spread(
     results: Sequence[pd.DataFrame],
     judgements: Sequence[pd.DataFrame],
     metrics: Names,
-    joined: Mapping[str, tuple[str, str]],
+    joined: JoinedSets,
 ) -> pd.DataFrame:
     """Mean and standard deviation (``ddof`` 1) of every metric over the samples, by set.
 
@@ -210,7 +211,7 @@ def sample_spread(
     return pd.concat([table, pd.DataFrame(rows)], ignore_index=True).assign(samples=len(results))
 
 
-def _of(judgements: pd.DataFrame, split: str, joined: Mapping[str, tuple[str, str]]) -> pd.Series:
+def _of(judgements: pd.DataFrame, split: str, joined: JoinedSets) -> pd.Series:
     """The rows of a set; one that no row names is all of them together."""
     if "split" not in judgements:
         return pd.Series(True, judgements.index)

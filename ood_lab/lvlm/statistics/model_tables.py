@@ -18,10 +18,11 @@ from ood_lab.metrics.answer_metrics import yes_no_metrics
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered_mean
 from ood_lab.schema.arrays import Bools, Floats, Ints
 
-Wrong = Bools
+#: Model → whether each answer is wrong, ``[N]``.
+Wrong = Mapping[str, Bools]
 
 
-def compare_models(wrong: Mapping[str, Wrong], pairs: Ints, resampling: Resampling) -> pd.DataFrame:
+def compare_models(wrong: Wrong, pairs: Ints, resampling: Resampling) -> pd.DataFrame:
     """All pairs of models on the same N answers.
 
     McNemar's exact test takes answers for independent; the bootstrap, which resamples question
@@ -65,7 +66,7 @@ def compare_models(wrong: Mapping[str, Wrong], pairs: Ints, resampling: Resampli
     return table
 
 
-def shared_errors(wrong: Mapping[str, Wrong]) -> pd.DataFrame:
+def shared_errors(wrong: Wrong) -> pd.DataFrame:
     """How much of a benchmark each model, and all models so far, answer wrongly.
 
     ``|B ∩ E_m| / |B|`` of error set ``E_m``, and of the union over an ordered list of models.
@@ -82,7 +83,7 @@ def shared_errors(wrong: Mapping[str, Wrong]) -> pd.DataFrame:
     return pd.DataFrame({**known, "union": union, "gain": np.diff(union, prepend=0.0)})
 
 
-def wrong_counts(wrong: Mapping[str, Wrong]) -> pd.DataFrame:
+def wrong_counts(wrong: Wrong) -> pd.DataFrame:
     """How many of M models answer a question wrongly.
 
     Args:
@@ -105,7 +106,7 @@ def wrong_counts(wrong: Mapping[str, Wrong]) -> pd.DataFrame:
     )
 
 
-def errors_together(wrong: Mapping[str, Wrong]) -> pd.DataFrame:
+def errors_together(wrong: Wrong) -> pd.DataFrame:
     """Of what a model gets wrong, how much each other one gets wrong too: ``|E_a ∩ E_b| / |E_a|``.
 
     Args:
@@ -165,7 +166,7 @@ def add_degradations(
 
 
 def add_comparison(
-    into: Findings, wrong: Mapping[str, Wrong], ood: Bools, pairs: Ints, resampling: Resampling
+    into: Findings, wrong: Wrong, ood: Bools, pairs: Ints, resampling: Resampling
 ) -> None:
     """``comparison`` on all answers; of the OOD ones ``errors, wrong_by, errors_together``.
 

@@ -108,8 +108,7 @@ class Audits(Task):
         rows = [*self._rates(audits), *_agreements(audits, ws.resampling)]
         results = KIND.table(rows, model="people", seed=ws.seed)
         write_results(results, ws.folder)
-        blocks = [self._table(results)]
-        show_blocks(blocks, ws.folder, "audits", lines=None)
+        show_blocks([self._table(results)], ws.folder, "audits", lines=None)
         return results
 
     def _rates(self, audits: Tables) -> Iterator[Row]:

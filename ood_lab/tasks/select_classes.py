@@ -118,8 +118,7 @@ class SelectClasses(Task):
         classes = _class_table(reasons, synsets)
         folder.mkdir(parents=True, exist_ok=True)
         write_csv(classes, folder / "classes.csv")
-        title = f"{counted(len(classes), 'class')} of '{self.concept}'"
-        ws.record.title = title
+        ws.record.title = f"{counted(len(classes), 'class')} of '{self.concept}'"
         ws.record.out = str(folder)
         _show(classes, folder)
         if self.images is not None:

@@ -92,8 +92,7 @@ class TuneGrpo(Task):
     def _asked(self) -> Questions:
         if self.held_out is None:
             return []
-        every = read_questions(Path(self.held_out))
-        of_oric = [q for q in every if q.meta.get("split") == ORIC]
+        of_oric = [q for q in read_questions(Path(self.held_out)) if q.meta.get("split") == ORIC]
         if not of_oric:
             raise UserError(f"task.held_out={self.held_out} has none of ORIC's questions")
         return of_oric
@@ -107,8 +106,7 @@ class TuneGrpo(Task):
         judgements: dict[str, pd.DataFrame] = {}
         for name, place in models.items():
             chat = TransformersChat(str(place), max_new_tokens=ws.model["max_new_tokens"])
-            store = store_of(chat.made_with, ws.answers_root)
-            answers = answers_to(questions, folder, chat, store)
+            answers = answers_to(questions, folder, chat, store_of(chat.made_with, ws.answers_root))
             judgements[name] = judge(questions, {a.question_id: a for a in answers})
         tables = [
             KIND.table(wording_rows(table, resampling=ws.resampling), model=name, seed=ws.seed)

@@ -179,8 +179,7 @@ class ImageLabels:
 
     def places(self, pairs: pd.DataFrame) -> tuple[Ints, Ints]:
         """Rows and columns of pairs, ``image, category``; -1 where there is none."""
-        rows = positions(self.images, pairs["image"])
-        return rows, positions(self.categories, pairs["category"])
+        return positions(self.images, pairs["image"]), positions(self.categories, pairs["category"])
 
 
 def labels_of(annotations: Annotations, verified_only: bool = False) -> ImageLabels:
@@ -197,8 +196,7 @@ def labels_of(annotations: Annotations, verified_only: bool = False) -> ImageLab
     images, categories = list(annotations.images["image"]), annotations.categories
     present = np.zeros((len(images), len(categories)), bool)
     rows = positions(images, annotations.objects["image"])
-    codes = annotations.objects["category"].cat.codes.to_numpy()
-    present[rows, codes] = True
+    present[rows, annotations.objects["category"].cat.codes.to_numpy()] = True
     absent = ~present
     if verified_only:
         if "absent" not in annotations.images:

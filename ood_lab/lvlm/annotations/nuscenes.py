@@ -260,8 +260,7 @@ class NuScenesAnnotations:
         if (lost := frames["car_rotation"].isna()).any():
             file = frames.loc[lost, "filename"].iloc[0]
             raise UserError(f"'{root / self.version}/ego_pose.json' has no pose of '{file}'")
-        boxes = self._boxes(root, frames["sample_token"])
-        groups = dict(iter(boxes.groupby("sample_token")))
+        groups = dict(iter(self._boxes(root, frames["sample_token"]).groupby("sample_token")))
         parts = [pd.DataFrame(columns=["image", "label", *BOX])]
         for frame in frames.to_dict("records"):
             if (boxes_of_frame := groups.get(frame["sample_token"])) is not None:

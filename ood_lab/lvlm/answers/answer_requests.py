@@ -153,8 +153,7 @@ def messages_hashes(questions: Questions, folder: Path) -> Iterator[str]:
         content = [digest(folder / image) for image in question.images]
         first = content[0] if content else None
         by_content = replace(question, image=first, more_images=content[1:])
-        known_by = messages_of(by_content, Path())
-        yield text_sha256(json.dumps(known_by))[:32]
+        yield text_sha256(json.dumps(messages_of(by_content, Path())))[:32]
 
 
 def _wanted(questions: Questions, folder: Path, model: ChatModel) -> list[Request]:

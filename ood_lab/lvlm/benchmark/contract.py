@@ -262,8 +262,7 @@ class Benchmark(ABC):
 
     def text_model(self, run: BenchmarkSession, model: ChatModel, name: str = "judge") -> TextModel:
         """A language model for texts, whose replies are kept; messages call it ``name``."""
-        store = store_of(model.made_with, run.answers)
-        return TextModel(model, store, self.accept_failed, name)
+        return TextModel(model, store_of(model.made_with, run.answers), self.accept_failed, name)
 
     def judged(self, run: BenchmarkSession, questions: Questions, answers: Answers) -> Tables:
         """Single answers as tables by the name of their file; ``judged`` is one of them."""

@@ -157,8 +157,7 @@ class OpenAIChat(OpenAIServer, ChatModel):
         return made_with | ({SAMPLE: sample} if sample > 1 else {})
 
     def _fields_for(self, question: Question) -> Fields:
-        longest = longest_reply(self.max_tokens, question)
-        return self._fields(longest, question.meta.get(SAMPLE, 1))
+        return self._fields(longest_reply(self.max_tokens, question), question.meta.get(SAMPLE, 1))
 
     def _fields(self, longest: int | str | None, sample: int = 1) -> Fields:
         """Fields of a request without model and messages."""

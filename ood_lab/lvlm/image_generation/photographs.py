@@ -326,8 +326,7 @@ def feature_clouds(
         has_interval = pd.notna(row["ci_low"])
         ends = f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]" if has_interval else ""
         labels[row["dataset"]] += f", distance {row['distance']:.3f}{ends}"
-    words = component_labels(shares)
-    figure, (axes,) = panels([""], footer, height=3.2, extra=0.4, labels=words)
+    figure, (axes,) = panels([""], footer, height=3.2, extra=0.4, labels=component_labels(shares))
     draw_clouds(axes, clouds, styles_of(list(clouds), NATURAL), labels, units=False)
     add_legend(figure, [axes])
     return figure

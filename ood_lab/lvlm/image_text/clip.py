@@ -193,5 +193,4 @@ def space_of(
     features = computed_once(facts, seen, folder, lambda: image_features(clip, seen))
     images = np.full((len(paths), features.shape[1]), np.nan, np.float32)
     images[numbers] = features
-    labels = label_features(clip, names, template)
-    return ClipSpace(images, labels, clip.logit_scale)
+    return ClipSpace(images, label_features(clip, names, template), clip.logit_scale)

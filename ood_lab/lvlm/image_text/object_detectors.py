@@ -169,8 +169,7 @@ class ObjectDetector(ChatModel):
         """Raises a UserError where the model has fixed classes, and not one of these."""
         if self._backend != "detector":
             return
-        labels = self._loaded[1].config.id2label.values()
-        classes = sorted({str(label).lower() for label in labels})
+        classes = sorted({str(label).lower() for label in self._loaded[1].config.id2label.values()})
         for name in objects:
             if name.lower() not in classes:
                 raise UserError(

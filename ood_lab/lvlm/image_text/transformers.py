@@ -84,8 +84,7 @@ class PretrainedScores:
             pixels = self.image_processor(batch, return_tensors="pt")["pixel_values"]
             return self._scores(tokens, pixels.to(device))
 
-        size = self._images_at_once(len(labels))
-        return in_batches(images, size, len(labels), self.name, score)
+        return in_batches(images, self._images_at_once(len(labels)), len(labels), self.name, score)
 
     def _images_at_once(self, labels: int) -> int:
         return self.batch_size

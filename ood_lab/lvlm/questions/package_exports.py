@@ -164,8 +164,7 @@ def _vlmevalkit(questions: Questions, source: Path, file: Path) -> Path:
         shown = str(first[image]) if image in first else _encoded(source / image)
         first.setdefault(image, index)
         category, split = (str(question.meta.get(k, "")) for k in ("category", "split"))
-        answer = question.answer.capitalize()
-        rows.append((index, shown, question.text, answer, split, category))
+        rows.append((index, shown, question.text, question.answer.capitalize(), split, category))
     table = pd.DataFrame(rows, columns=columns)
     write_text(table.to_csv(sep="\t", index=False, lineterminator="\n"), file)
     return file

@@ -144,8 +144,7 @@ def paired_contrasts(
         See :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
     """
     known = distinct(group) if names is None else names
-    number = positions(known, group)
-    sums = cluster_sums(counts, clusters, number, len(known))
+    sums = cluster_sums(counts, clusters, positions(known, group), len(known))
     return contrast(known, clustered(sums, metrics, resampling=resampling), first)
 
 

@@ -161,8 +161,7 @@ def equivalence(
     n, m = len(train), len(val)
     bandwidth = median_bandwidth(train, seed)
     pool = np.concatenate([train, val])
-    classes = np.concatenate([train_classes, val_classes])
-    statistic = ClassMmd(pool, classes, bandwidth)
+    statistic = ClassMmd(pool, np.concatenate([train_classes, val_classes]), bandwidth)
     inside = np.arange(n + m) < n
     part = min(m, n // 2)
     sizes = (n - part, part)

@@ -40,8 +40,7 @@ def compare_models(wrong: Wrong, pairs: Ints, resampling: Resampling) -> pd.Data
     rows = []
     for (name_a, a), (name_b, b) in combinations(wrong.items(), 2):
         only_a, only_b = int((~a & b).sum()), int((a & ~b).sum())
-        of_pairs = clustered_mean(b.astype(int) - a, pairs, resampling=resampling)
-        sample = of_pairs.draws["mean"]
+        sample = clustered_mean(b.astype(int) - a, pairs, resampling=resampling).draws["mean"]
         low, high = np.quantile(sample, [0.025, 0.975])
         tail = min((sample <= 0).mean(), (sample >= 0).mean())
         discordant = only_a + only_b

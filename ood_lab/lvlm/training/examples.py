@@ -72,8 +72,7 @@ class ConversationRows:
         if "labels" in inputs and "token_type_ids" in inputs:
             # PaliGemma sees its prompt from both sides, and what it learns from one alone.
             inputs["token_type_ids"] = learned.long()
-        labels = inputs["input_ids"].masked_fill(~learned, IGNORED)
-        return {"inputs": {**inputs, "labels": labels}}
+        return {"inputs": {**inputs, "labels": inputs["input_ids"].masked_fill(~learned, IGNORED)}}
 
     def _encode(self, texts: list[str], images: list[list[Image.Image]]) -> Tensors:
         side = self.processor.tokenizer.padding_side

@@ -87,8 +87,7 @@ def summary(run: ScoredRun) -> Iterator[Table | Text]:
     for title, metrics in _sorts(run.whole):
         yield metric_table(f"{title}, %", sets_of(run), run.whole, names, metrics)
     unit = "pairs" if sets_of(run) == "origin" else "images"
-    words = f"Positive class: no (POPE: yes). 95% intervals from resampling {unit}."
-    yield Text(words, "note")
+    yield Text(f"Positive class: no (POPE: yes). 95% intervals from resampling {unit}.", "note")
 
 
 def _sorts(rows: pd.DataFrame) -> list[tuple[str, dict[str, str]]]:

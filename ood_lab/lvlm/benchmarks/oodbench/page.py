@@ -200,8 +200,7 @@ def figures(run: ScoredRun) -> Iterator[PlannedFigure | Folded]:
     yield from distribution_figures(run.tables[DISTRIBUTION], SPLITS, run.title, kinds)
     file = run.source / DIVISION
     if file.exists() and run.record.division:
-        threshold = float(run.record.division["threshold"])
-        yield from purified_figures(read_table(file), threshold)
+        yield from purified_figures(read_table(file), float(run.record.division["threshold"]))
     rows = uncertainty.answered(without_rest(run.judged["judged"]))
     if len(rows):
         lines = []

@@ -58,8 +58,7 @@ def _counts(pairs: pd.DataFrame, splits: Sequence[str], dataset: str) -> Iterato
             continue
         for split in splits:
             values = pairs.loc[pairs["split"] == split, by].dropna().astype(str)
-            counts = values.value_counts()
-            table = counts.rename_axis("value").reset_index(name="pairs")
+            table = values.value_counts().rename_axis("value").reset_index(name="pairs")
             if by == "category" and "field" in pairs:
                 fields = pairs.drop_duplicates("category").set_index("category")["field"]
                 table["field"] = table["value"].map(fields)

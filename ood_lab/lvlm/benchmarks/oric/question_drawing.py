@@ -158,8 +158,7 @@ class Drawing:
             start += size
         self._complain(len(order))
         questions = pd.DataFrame(self.rows, columns=_QUESTION)
-        audit = pd.DataFrame(self.audit, columns=_AUDIT)
-        return Constructed(questions, audit, dict(self.skipped))
+        return Constructed(questions, pd.DataFrame(self.audit, columns=_AUDIT), dict(self.skipped))
 
     def _without_repeats(self, order: Ints) -> Ints:
         """The images whose pair with the nearest no earlier image of the annotations makes."""
@@ -263,8 +262,7 @@ class Drawing:
             free = np.intersect1d(free, self.contents.codes[self._of_interest(row)])
         if settings.negatives == "uniform":
             return self._drawn(row, 1, free), cosines
-        scores = self._scores(cosines[free])
-        order = np.argsort(-scores, kind="stable")[: settings.k]
+        order = np.argsort(-self._scores(cosines[free]), kind="stable")[: settings.k]
         return free[order].tolist(), cosines
 
     def _scores(self, cosines: Cosines) -> Floats:

@@ -145,8 +145,7 @@ def with_analyses(rows: Iterable[Row], analyses: pd.DataFrame) -> pd.DataFrame:
         rows: of a model's answers.
         analyses: see :func:`analyses_of`.
     """
-    table = pd.DataFrame([*rows, *_result_rows(analyses)])
-    return table.astype(dict.fromkeys(SIZES, "Int64"))
+    return pd.DataFrame([*rows, *_result_rows(analyses)]).astype(dict.fromkeys(SIZES, "Int64"))
 
 
 def of_whole_sets(analyses: pd.DataFrame) -> pd.DataFrame:
@@ -342,8 +341,7 @@ def with_cosines(questions: pd.DataFrame, space: ClipSpace, names: Sequence[str]
     """
     rows = questions["row"].to_numpy(np.int64)
     codes = positions(names, questions["object"])
-    cosine = np.einsum("nd,nd->n", space.images[rows], space.labels[codes])
-    return questions.assign(cosine=cosine)
+    return questions.assign(cosine=np.einsum("nd,nd->n", space.images[rows], space.labels[codes]))
 
 
 def tier_columns(area: Floats, edges: tuple[float, float]) -> dict[str, NDArray[np.object_]]:

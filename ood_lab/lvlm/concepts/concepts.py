@@ -32,6 +32,10 @@ class Attribute(NamedTuple):
     false: str
 
 
+#: By the name of the concept that they are said of.
+AttributesByName = dict[str, list[Attribute]]
+
+
 @dataclass(frozen=True)
 class Concepts:
     """Concepts of a data set.
@@ -162,8 +166,8 @@ def concepts_of(annotations: Annotations) -> Concepts:
         for category, attributes in zip(categories, objects["attributes"], strict=True)
         for key, value in attributes.items()
     )
-    states: dict[str, list[Attribute]] = {}
-    actions: dict[str, list[Attribute]] = {}
+    states: AttributesByName = {}
+    actions: AttributesByName = {}
     for (category, key), words in sorted(values.items()):
         into = actions if key == _ACTION else states
         pairs = permutations(sorted(set(words)), 2)

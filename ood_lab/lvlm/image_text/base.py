@@ -32,6 +32,8 @@ from ood_lab.schema.arrays import Bools, Floats, Reals
 Scores = NDArray[np.float32]
 #: Features of images or texts, a row each.
 Features = NDArray[np.float32]
+#: Images that a model takes at a time.
+ImageBatch = list[Image.Image]
 #: Probabilities are kept this far from 0 and 1, so that their log-odds are finite.
 _EDGE = 1e-6
 
@@ -79,7 +81,7 @@ def in_batches(
     size: int,
     columns: int,
     name: str,
-    score: Callable[[list[Image.Image]], Tensor],
+    score: Callable[[ImageBatch], Tensor],
 ) -> Scores:
     """Scores of all images, ``[N, columns]``, with a line about the progress now and then.
 
@@ -100,7 +102,7 @@ def in_batches(
 
 def loaded_batches(
     images: Sequence[Path], size: int, name: str
-) -> Iterator[tuple[int, list[Image.Image]]]:
+) -> Iterator[tuple[int, ImageBatch]]:
     """Batches of images, each with the number of its first one, and lines about the progress."""
     pace = Pace(len(images), interval=10.0)
     for start in range(0, len(images), size):
@@ -200,7 +202,7 @@ def timm_features(name: str, weights: str, images: Sequence[Path]) -> Features:
     network = network.to(device)
     transform = create_transform(**resolve_model_data_config(network), is_training=False)
 
-    def encode(batch: list[Image.Image]) -> Tensor:
+    def encode(batch: ImageBatch) -> Tensor:
         return network(torch.stack([transform(image) for image in batch]).to(device))
 
     width: int = network.num_features  # type: ignore[assignment]

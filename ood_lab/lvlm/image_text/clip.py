@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from ood_lab.clip import ClipModel
@@ -19,6 +18,7 @@ from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.image_text.base import (
     Features,
+    ImageBatch,
     ImageTextModel,
     Scores,
     computed_once,
@@ -68,7 +68,7 @@ class ClipScores:
         clip = self.clip.to(chosen_device(self.device))
         texts = self._factor * clip.encode_text(texts_of(labels, self.template))
 
-        def score(batch: list[Image.Image]) -> Tensor:
+        def score(batch: ImageBatch) -> Tensor:
             return encoded_images(clip, batch) @ texts.T
 
         return in_batches(images, self.batch_size, len(labels), self.name, score)

@@ -28,7 +28,14 @@ from ood_lab.common.grouping import distinct
 from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.chat.base import ChatModel, Reply, Request, Requests
-from ood_lab.lvlm.image_text.base import Scores, in_batches, loaded_batches, log_odds, texts_of
+from ood_lab.lvlm.image_text.base import (
+    ImageBatch,
+    Scores,
+    in_batches,
+    loaded_batches,
+    log_odds,
+    texts_of,
+)
 from ood_lab.lvlm.image_text.transformers import load_pretrained
 from ood_lab.models.weights import weights_sha256
 
@@ -217,7 +224,7 @@ class ObjectDetector(ChatModel):
         """Score of the best box of every label, ``[N, n]``, 0 where there is none."""
         self.check_objects(labels)
 
-        def score(batch: list[Image.Image]) -> Tensor:
+        def score(batch: ImageBatch) -> Tensor:
             best = (self.best_scores(image, labels) for image in batch)
             return torch.tensor([[scores[label] for label in labels] for scores in best])
 

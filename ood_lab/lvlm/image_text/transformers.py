@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from ood_lab.common.arguments import BatchSize, Positive, Settings
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.lvlm.image_text.base import Scores, in_batches, texts_of
+from ood_lab.lvlm.image_text.base import ImageBatch, Scores, in_batches, texts_of
 from ood_lab.models.weights import weights_sha256
 
 #: What makes the inputs of an image-text model.
@@ -80,7 +79,7 @@ class PretrainedScores:
             return_tensors="pt",
         ).to(device)
 
-        def score(batch: list[Image.Image]) -> Tensor:
+        def score(batch: ImageBatch) -> Tensor:
             pixels = self.image_processor(batch, return_tensors="pt")["pixel_values"]
             return self._scores(tokens, pixels.to(device))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from ood_lab.lvlm.parsers.base import NO, YES
+from ood_lab.lvlm.parsers.base import NO, YES, only
 from ood_lab.lvlm.parsers.chinese_japanese import CHARACTERS, said_in_characters
 
 _YES = "yes yep yeah yea yup true correct affirmative oui sí sim ja jawohl да"
@@ -106,7 +106,7 @@ def said_by_a_word(text: str) -> str | None:
         if _CORRECTION.search(between):
             return last
         return first if re.search(r"\w", between) else None
-    return first or last or (places[0] if len(set(places)) == 1 else None)
+    return first or last or only(set(places))
 
 
 def _is_answer(word: str, after: str) -> bool:

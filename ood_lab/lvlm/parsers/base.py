@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -69,6 +69,11 @@ def whole_word(words: str) -> str:
     """Pattern of a text that is no part of a word; Chinese and Japanese words have no borders."""
     pattern = r"\s+".join(map(re.escape, words.split()))
     return rf"(?<!{_LETTER}){pattern}(?!{_LETTER})"
+
+
+def only(words: Collection[str | None]) -> str | None:
+    """The only one; None where there is none, or several."""
+    return next(iter(words)) if len(words) == 1 else None
 
 
 def is_foreign(reply: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ood_lab.lvlm.parsers.base import NO, YES
+from ood_lab.lvlm.parsers.base import NO, YES, only
 
 #: Han characters and kana.
 CHARACTERS = re.compile(r"[\u3005\u3040-\u30ff\u4e00-\u9fff]")
@@ -80,7 +80,7 @@ def said_in_characters(text: str, names: Sequence[str] = ()) -> str | None:
     """
     text = re.sub(r"[「」『』\"']", "", text)
     claims = {_claim(results[1], names, results[0]) for results in _CLAUSE.finditer(text)} - {None}
-    return claims.pop() if len(claims) == 1 else None
+    return only(claims)
 
 
 def _claim(clause: str, names: Sequence[str], sentence: str) -> str | None:

@@ -9,7 +9,7 @@ from functools import partial
 
 from ood_lab.lvlm.parsers.answer_words import MARKS, plain
 from ood_lab.lvlm.parsers.asked_things import asked_by
-from ood_lab.lvlm.parsers.base import NO, YES, is_foreign, parser_with_question, whole_word
+from ood_lab.lvlm.parsers.base import NO, YES, is_foreign, only, parser_with_question, whole_word
 from ood_lab.lvlm.parsers.explicit_answers import explicit_answers, settled
 from ood_lab.lvlm.parsers.sentence_claims import is_refusal
 
@@ -133,7 +133,7 @@ def chosen_option(
     verdicts = [*_VERDICT.finditer(text)]
     right = _of("".join(results[1] for results in verdicts if results[2] or results[4]))
     if right:
-        return right.pop() if len(right) == 1 else None
+        return only(right)
     text = _REJECTED.sub(" but ", _VERDICT.sub(" ", text))
     first = rf"^{_GAP}{_THE}({_MENTION if explicit else _LETTER})(?!{_MENTION}|{_DESCRIBED})"
     several = [item.search(text) for item in _SEVERAL]
@@ -147,7 +147,7 @@ def chosen_option(
         text = item.sub(" ", text)
     for kind in (_LETTER, _TEXT):
         if mentions := _of("".join(re.findall(kind, text))):
-            return mentions.pop() if len(mentions) == 1 else None
+            return only(mentions)
     return None
 
 

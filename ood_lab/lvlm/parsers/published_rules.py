@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ood_lab.lvlm.parsers.base import NO, YES, parser
+from ood_lab.lvlm.parsers.base import NO, YES, only, parser
 
 #: VLMEvalKit's marks. One that a space stands beside anywhere is dropped, else it parts words; with
 #: a comma between digits, all of them are dropped.
@@ -107,8 +107,7 @@ def vlmeval(reply: str) -> str | None:
         mark: "" if dropped or f"{mark} " in text or f" {mark}" in text else " " for mark in _MARKS
     }
     words = _FULL_STOP.sub("", text.translate(str.maketrans(marks)), count=_MOST_STOPS).split()
-    results = {YES, NO}.intersection(words)
-    return results.pop() if len(results) == 1 else None
+    return only({YES, NO}.intersection(words))
 
 
 @parser(
@@ -138,5 +137,4 @@ def mmbench(reply: str) -> str | None:
     text = reply.lower()
     # Twice as long as both options together.
     contained = [option for option in _OPTIONS.values() if option in text]
-    short = len(text) <= 2 * len(YES + NO)
-    return contained[0] if short and len(contained) == 1 else None
+    return only(contained) if len(text) <= 2 * len(YES + NO) else None

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ood_lab.common.errors import UserError
 from ood_lab.common.grouping import distinct, grouped
 from ood_lab.lvlm.annotations.annotation_table import read_json
-from ood_lab.lvlm.concepts.concepts import Attribute, Concepts
+from ood_lab.lvlm.concepts.concepts import Attribute, AttributesByName, Concepts
 
 #: Files of AMBER and of ODE, by what they hold; the first that is there is read.
 FILES = {
@@ -89,14 +89,14 @@ class AmberConcepts:
 
 def attribute_pairs(
     queries: list[str],
-) -> tuple[dict[str, list[Attribute]], dict[str, list[Attribute]]]:
+) -> tuple[AttributesByName, AttributesByName]:
     """States and actions of every noun, each distinct (true, false) pair once, in order.
 
     Args:
         queries: questions, two a pair: first the one whose answer is yes.
     """
 
-    def pairs(pattern: re.Pattern[str]) -> dict[str, list[Attribute]]:
+    def pairs(pattern: re.Pattern[str]) -> AttributesByName:
         right, wrong = (map(pattern.search, queries[start::2]) for start in (0, 1))
         both = [(a, b) for a, b in zip(right, wrong, strict=False) if a and b and a[1] == b[1]]
         return grouped(distinct((a[1], Attribute(a[2], b[2])) for a, b in both))

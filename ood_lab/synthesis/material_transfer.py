@@ -83,7 +83,7 @@ class MaterialTransfer:
         arguments: Settings,
         device: torch.device,
         dtype: torch.dtype,
-        variant: str | None = None,
+        variant: str | None,
     ) -> None:
         from diffusers import AutoPipelineForInpainting, ControlNetModel
 

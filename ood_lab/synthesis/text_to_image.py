@@ -78,8 +78,8 @@ class TextToImage:
         arguments: Settings,
         device: torch.device,
         dtype: torch.dtype,
-        variant: str | None = None,
-        download: bool = False,
+        variant: str | None,
+        download: bool,
     ) -> None:
         from diffusers import DiffusionPipeline
 

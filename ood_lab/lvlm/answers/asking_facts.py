@@ -37,7 +37,7 @@ def failures(answers: Sequence[Answer]) -> str:
     return "; ".join([*parts, *([f"{rest} more kinds"] if rest > 0 else [])])
 
 
-def asking_facts(answers: Sequence[Answer], cost_of: CostOf | None = None) -> AskingRecord:
+def asking_facts(answers: Sequence[Answer], cost_of: CostOf | None) -> AskingRecord:
     """Tokens, cost, retries and latency of all calls that the answers came from.
 
     Answers that were kept count as new ones do; an answer to several questions counts once.

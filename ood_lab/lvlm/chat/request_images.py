@@ -53,7 +53,7 @@ def data_url(path: str, max_pixels: int | None = None) -> str:
     return f"data:{mime};base64,{base64.b64encode(content).decode('ascii')}"
 
 
-def sendable(message: Message, max_pixels: int | None = None) -> Fields:
+def sendable(message: Message, max_pixels: int | None) -> Fields:
     """A message with the content of its images in place of their paths.
 
     Raises:

@@ -172,7 +172,7 @@ def space_of(
     names: Sequence[str],
     template: str | None,
     folder: Path,
-    rows: Sequence[int] | Ints | None = None,
+    rows: Sequence[int] | Ints | None,
 ) -> ClipSpace:
     """Features of images and labels; those of images are computed once.
 

@@ -74,7 +74,7 @@ def with_levels(
 _SHARE = 8  # of each side: a JPEG that is decoded so small is read to its end all the same
 
 
-def check_whole(questions: Questions, source: Path, cache_dir: StrPath | None = None) -> None:
+def check_whole(questions: Questions, source: Path, cache_dir: StrPath | None) -> None:
     """Decodes every image once; those known to be whole and unchanged are not read again.
 
     Args:

@@ -246,9 +246,7 @@ def wrong_answers(judgements: Tables, pairs: pd.DataFrame) -> tuple[dict[str, Bo
     return wrong, first
 
 
-def common_pairs(
-    judgements: Tables, unparsed: Unparsed = "wrong"
-) -> tuple[pd.DataFrame, dict[str, Ints]]:
+def common_pairs(judgements: Tables, unparsed: Unparsed) -> tuple[pd.DataFrame, dict[str, Ints]]:
     """The question pairs that count for every model, and their counts.
 
     Args:

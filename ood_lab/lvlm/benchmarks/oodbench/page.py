@@ -70,7 +70,7 @@ def purified_figures(division: pd.DataFrame, threshold: float) -> Iterator[Plann
         yield Folded("Purified probabilities of the other categories", planned[1:], page_only=True)
 
 
-def purified_histograms(division: pd.DataFrame, threshold: float, number: int = 0) -> Figure:
+def purified_histograms(division: pd.DataFrame, threshold: float, number: int) -> Figure:
     """Histograms of ``p_c``: all categories together, then those with the most pairs.
 
     As in appendix H of arXiv 2602.18094.

@@ -219,7 +219,7 @@ def context_tables(judgements: pd.DataFrame, bins: int, resampling: Resampling) 
         yield "tiers", by_tier(judgements, resampling=resampling)
 
 
-def curve_of(judgements: pd.DataFrame, bins: int = 6, *, resampling: Resampling) -> pd.DataFrame:
+def curve_of(judgements: pd.DataFrame, bins: int, resampling: Resampling) -> pd.DataFrame:
     """How often answers are right, by how expected the object is: ``P(object | context)``.
 
     The questions of all sets together are cut at quantiles of ``p_context``, once for each right

@@ -27,7 +27,7 @@ import random
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 import networkx as nx
 import numpy as np
@@ -56,15 +56,15 @@ from ood_lab.lvlm.concepts.concepts import (
 from ood_lab.lvlm.image_generation.compositions import Composition, Compositions, Generator, compose
 
 
-class Criterion(Protocol):
-    """A way to choose pairs.
+class Criterion:
+    """A way to choose pairs: by itself, it draws uniformly from those that it names.
 
     Attributes:
         swaps: attributes may be drawn the wrong way round (see
             :func:`ood_lab.lvlm.image_generation.compositions.compose`).
     """
 
-    swaps: bool
+    swaps: ClassVar[bool] = True
 
     def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> Pairs:
         """Chooses pairs.
@@ -75,13 +75,6 @@ class Criterion(Protocol):
             seed: of the draws; another criterion draws other numbers from the same seed.
             known: pairs of earlier rounds, which are not chosen again.
         """
-
-
-class _Drawn:
-    """A criterion that draws uniformly from its pairs."""
-
-    def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> Pairs:
-        """See :class:`Criterion`."""
         gone = {pair.key for pair in known}
         pairs = [pair for pair in self._pairs(graph) if pair.key not in gone]
         order = self._order(pairs, graph, text_stream(seed, repr(self)))
@@ -95,7 +88,7 @@ class _Drawn:
 
 
 @dataclass(frozen=True)
-class Standard(_Drawn):
+class Standard(Criterion):
     """The most frequent pairs; ties in the order of their names. The seed changes nothing."""
 
     swaps: ClassVar[bool] = False
@@ -108,7 +101,7 @@ class Standard(_Drawn):
 
 
 @dataclass(frozen=True)
-class LongTail(_Drawn):
+class LongTail(Criterion):
     """Pairs that meet now and then: ``low < c < high``, drawn uniformly.
 
     Args:
@@ -147,10 +140,8 @@ class LongTail(_Drawn):
 
 
 @dataclass(frozen=True)
-class Random(_Drawn):
+class Random(Criterion):
     """Any two concepts, whether they ever meet or not, drawn uniformly."""
-
-    swaps: ClassVar[bool] = True
 
     def _pairs(self, graph: nx.Graph) -> Pairs:
         return all_pairs(graph)
@@ -253,7 +244,7 @@ def first_ends(graph: nx.Graph, truth: Collection[str]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Sorted:
+class Sorted(Criterion):
     """The first edges by frequency, those of one frequency in the order of the graph.
 
     Args:
@@ -275,10 +266,8 @@ class Sorted:
 
 
 @dataclass(frozen=True)
-class ReleasedRandomPairs:
+class ReleasedRandomPairs(Criterion):
     """Samples two nodes, independently each time."""
-
-    swaps: ClassVar[bool] = True
 
     def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> Pairs:
         """See :class:`~ood_lab.lvlm.benchmarks.ode.criteria.Criterion`."""
@@ -288,10 +277,8 @@ class ReleasedRandomPairs:
 
 
 @dataclass(frozen=True)
-class ReleasedFictionalPairs:
+class ReleasedFictionalPairs(Criterion):
     """Draws from the pairs of nodes without an edge."""
-
-    swaps: ClassVar[bool] = True
 
     def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> Pairs:
         """See :class:`~ood_lab.lvlm.benchmarks.ode.criteria.Criterion`."""

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
-import torch
 from annotated_types import Ge
 from PIL import Image
 
@@ -147,23 +146,12 @@ class Transfer(Task):
         ws.record.title = f"{counted(len(plan), 'transfer')} planned"
         ws.record.out = str(folder)
         log.info("plan of %s: %s", counted(len(plan), "image"), folder / "plan.csv")
-        if not self.plan_only:
-            models |= {"segmenter": self.segmenter} if self.segmenter else {}
-            self._repaint(plan, materials, models, mask_files, folder, target, weights)
-
-    def _repaint(
-        self,
-        plan: pd.DataFrame,
-        materials: Materials,
-        models: Mapping[str, str],
-        mask_files: Mapping[str, str],
-        folder: Path,
-        target: torch.device,
-        weights: torch.dtype,
-    ) -> None:
-        """Makes what is missing of a plan, and writes what was made."""
+        if self.plan_only:
+            return
+        models |= {"segmenter": self.segmenter} if self.segmenter else {}
         options = {k: value for k, value in (self.arguments or {}).items() if value is not None}
-        settings = {
+        made_by = {
+            **models,
             "prompt": self.prompt,
             "adapter scale": self.adapter_scale,
             "arguments": options,
@@ -187,12 +175,11 @@ class Transfer(Task):
                 raise UserError(f"content image '{row['content']}': {error}") from error
             return [model(image, materials.load(int(row["exemplar_row"])), mask, int(row["seed"]))]
 
-        keep_settings(folder / "images.json", {**models, **settings})
+        keep_settings(folder / "images.json", made_by)
         files = [folder / file for file in plan["file"]]
         # One at a time: the IP-Adapter reads several exemplars as views of one.
         withheld = make_images(files, make, 1, "transferring materials", self.size * self.size)
         images = keep_made(plan, withheld, MANIFEST, folder)
-        shapes = self.content == ID_TEST
         facts = {
             "images": f"{len(images):,}",
             "content images": f"{images['content'].nunique():,}",
@@ -202,8 +189,7 @@ class Transfer(Task):
         }
         licences = {name: licence(source) for name, source in models.items()}
         from_id, other = ("shapes", "materials") if shapes else ("materials", "objects")
-        how = {**models, **settings}
-        write_datasheet(folder, "transferred", facts, how, licences, own=from_id, other=other)
+        write_datasheet(folder, "transferred", facts, made_by, licences, own=from_id, other=other)
 
     def _plan(self, contents: pd.DataFrame, materials: Materials, seed: int) -> pd.DataFrame:
         rows = []

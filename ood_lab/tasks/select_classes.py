@@ -121,11 +121,26 @@ class SelectClasses(Task):
         ws.record.title = f"{counted(len(classes), 'class')} of '{self.concept}'"
         ws.record.out = str(folder)
         _show(classes, folder)
-        if self.images is not None:
-            listed = list_images(classes, Path(self.images).expanduser())
-            kept = self._of_main_objects(listed, folder, target)
-            write_csv(kept, folder / "manifest.csv")
-            self._write_sheet(folder, len(classes), len(listed), len(kept))
+        if self.images is None:
+            return
+        listed = list_images(classes, Path(self.images).expanduser())
+        kept = self._of_main_objects(listed, folder, target)
+        write_csv(kept, folder / "manifest.csv")
+        llm, detector = self.llm, self.detector
+        models: Fields = {
+            "language model": f"{llm} ({licence(llm)})" if llm else "none, by keyword",
+            "detector": f"{detector} ({licence(detector)})" if detector else "none, all images",
+        }
+        if detector:
+            models |= {"threshold": self.threshold, "least share": self.min_share}
+            models["query"] = self.query
+        facts = {
+            "concept": self.concept,
+            "classes": f"{len(classes):,} of ImageNet-21K (classes.csv)",
+            "images": f"{len(kept):,} of {len(listed):,}",
+        }
+        write_datasheet(folder, "related", facts, models, concept=self.concept)
+        log.info("%d of %d images: %s", len(kept), len(listed), folder / "manifest.csv")
 
     def _check_settings(self) -> None:
         if not self.keywords and self.llm is None and not self.include:
@@ -199,23 +214,6 @@ class SelectClasses(Task):
                 f"({self.threshold}) or task.min_share ({self.min_share})"
             )
         return kept
-
-    def _write_sheet(self, folder: Path, classes: int, listed: int, kept: int) -> None:
-        llm, detector = self.llm, self.detector
-        models: Fields = {
-            "language model": f"{llm} ({licence(llm)})" if llm else "none, by keyword",
-            "detector": f"{detector} ({licence(detector)})" if detector else "none, all images",
-        }
-        if detector:
-            models |= {"threshold": self.threshold, "least share": self.min_share}
-            models |= {"query": self.query}
-        facts = {
-            "concept": self.concept,
-            "classes": f"{classes:,} of ImageNet-21K (classes.csv)",
-            "images": f"{kept:,} of {listed:,}",
-        }
-        write_datasheet(folder, "related", facts, models, concept=self.concept)
-        log.info("%d of %d images: %s", kept, listed, folder / "manifest.csv")
 
 
 def _check_apart(always: Sequence[str], banned: set[str], synsets: Mapping[str, Synset]) -> None:

@@ -264,7 +264,7 @@ def common_pairs(judgements: Tables, unparsed: Unparsed) -> tuple[pd.DataFrame, 
     for other, table in tables.items():
         if set(table.index) != set(first.index):
             raise UserError(
-                f"{other} and {name} were asked other questions: give every run the same "
+                f"{other} and {name} have other questions: give every run the same "
                 "task.questions=FILE"
             )
     tables = {model: table.loc[first.index] for model, table in tables.items()}

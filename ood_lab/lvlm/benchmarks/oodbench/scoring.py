@@ -6,13 +6,12 @@ Tables 1 and 3, and accuracies are never averaged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from ood_lab.common.arguments import Fields
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.judgements import FAILED
 from ood_lab.lvlm.benchmarks.oodbench.division import ID, SPLITS, TOGETHER
@@ -79,9 +78,28 @@ def results_of(
     """
     every = TOGETHER if judgements["split"].nunique() > 1 else ""
     doubts = uncertainty_rows(judgements, SPLITS, every, ID, resampling=resampling)
-    options: Fields = {"finer": [DATASET], "every": every, "min_count": min_count}
-    rows = yes_no_rows(judgements, SPLITS, unparsed, **options, resampling=resampling)
-    bap = _bap_rows(judgements, gate_c_on_e, **options, resampling=resampling)
+    finer = [DATASET]
+    rows = yes_no_rows(
+        judgements,
+        SPLITS,
+        unparsed,
+        finer=finer,
+        every=every,
+        min_count=min_count,
+        resampling=resampling,
+    )
+    samples, bap = bap_table(judgements, gate_c_on_e), list[Row]()
+    asked = judgements[judgements["task"].isin(BAP_TASKS)].drop(columns=[*LEVELS], errors="ignore")
+    for keys, part in places(asked, SPLITS, "file", min_count, finer, every):
+        kept = samples[samples["kept"] & samples["sample"].isin(part["pair_id"])]
+        if not len(kept):
+            continue
+        # Data sets share photographs: one that lies at the same path is drawn once.
+        metrics = partial(shares, BAP_TASKS)
+        results = clustered(_bap_counts(kept), metrics, kept["file"], resampling=resampling)
+        read = any_read(part[part["pair_id"].isin(kept["sample"])])
+        values = results.estimates() if read else dict.fromkeys(BAP_TASKS, Estimate(float("nan")))
+        bap += estimate_rows({**keys, "unit": "image"}, values, results.n, part)
     return KIND.table([*rows, *bap, *doubts], model=None, seed=resampling.seed)
 
 
@@ -169,29 +187,6 @@ def bap_table(judgements: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFra
         table[metric] = right[list(needs)].all(axis=1).astype(int)
     table["kept"] = ~(rows["status"] == FAILED).groupby(rows["pair_id"]).any()
     return table.reset_index(names="sample")
-
-
-def _bap_rows(
-    judgements: pd.DataFrame,
-    gate_c_on_e: bool,
-    finer: Sequence[str],
-    every: str,
-    min_count: int,
-    resampling: Resampling,
-) -> Iterator[Row]:
-    asked = judgements[judgements["task"].isin(BAP_TASKS)]
-    samples = bap_table(asked, gate_c_on_e)
-    whole = asked.drop(columns=[*LEVELS], errors="ignore")
-    for keys, rows in places(whole, SPLITS, "file", min_count, finer, every):
-        kept = samples[samples["kept"] & samples["sample"].isin(rows["pair_id"])]
-        if not len(kept):
-            continue
-        # Data sets share photographs: one that lies at the same path is drawn once.
-        metrics = partial(shares, BAP_TASKS)
-        results = clustered(_bap_counts(kept), metrics, kept["file"], resampling=resampling)
-        read = any_read(rows[rows["pair_id"].isin(kept["sample"])])
-        values = results.estimates() if read else dict.fromkeys(BAP_TASKS, Estimate(float("nan")))
-        yield from estimate_rows({**keys, "unit": "image"}, values, results.n, rows)
 
 
 def setting_differences(

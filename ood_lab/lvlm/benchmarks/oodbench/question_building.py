@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -172,34 +173,31 @@ class QuestionSettings:
             # What was cut comes last, and adds to the samples of the cut split.
             names = known[whole.get(split, split), image]
             names += [str(c) for c in rows["category"] if not facts.of(image, str(c))["crowd"]]
-            orders = [(a, b) for a in range(len(names)) for b in range(len(names)) if a != b]
+            orders = list(permutations(range(len(names)), 2))
             # No two categories meet twice in an image, in whatever roles.
             seen = met[whole.get(split, split), image]
-            for first, second in (orders[k] for k in rng.permutation(len(orders))):
-                if len(seen) < self.bap_per_image and {first, second} not in seen:
-                    seen.add(frozenset((first, second)))
-                    yield from self._sample(str(split), image, names[first], names[second], facts)
-
-    def _sample(
-        self, split: str, image: int | str, first: str, second: str, facts: AnnotationLookup
-    ) -> Iterator[Question]:
-        """Existence of the first, count of the second, and whether there are more of the first."""
-        counts = facts.of(image, first)["count"], facts.of(image, second)["count"]
-        asked = (
-            (BAP_EXISTENCE, EXISTENCE.format(c=first), YES if counts[0] else NO),
-            (BAP_COUNTING, COUNTING.format(c=second), str(counts[1])),
-            (BAP_LOGIC, LOGIC.format(c1=first, c2=second), YES if counts[0] > counts[1] else NO),
-        )
-        name = f"bap/{image}/{first}/{second}"
-        meta = {**meta_of({"image": image}), "split": split, "categories": [first, second]}
-        for task, text, answer in asked:
-            yield Question(
-                question_id=f"{name}/{task}",
-                task=task,
-                image=str(facts.files[image]),
-                text=text,
-                answer=answer,
-                parser="number" if task == BAP_COUNTING else self.parser,
-                pair_id=name,
-                meta={**meta, "counts": list(counts), **facts.levels(image)},
-            )
+            for a, b in (orders[k] for k in rng.permutation(len(orders))):
+                if len(seen) >= self.bap_per_image or {a, b} in seen:
+                    continue
+                seen.add(frozenset((a, b)))
+                first, second = names[a], names[b]
+                n, other = (facts.of(image, name)["count"] for name in (first, second))
+                # Existence of the first, count of the second, and whether there are more of one.
+                asked = (
+                    (BAP_EXISTENCE, EXISTENCE.format(c=first), YES if n else NO),
+                    (BAP_COUNTING, COUNTING.format(c=second), str(other)),
+                    (BAP_LOGIC, LOGIC.format(c1=first, c2=second), YES if n > other else NO),
+                )
+                sample = f"bap/{image}/{first}/{second}"
+                about = {"split": str(split), "categories": [first, second], "counts": [n, other]}
+                for task, text, answer in asked:
+                    yield Question(
+                        question_id=f"{sample}/{task}",
+                        task=task,
+                        image=str(facts.files[image]),
+                        text=text,
+                        answer=answer,
+                        parser="number" if task == BAP_COUNTING else self.parser,
+                        pair_id=sample,
+                        meta={**meta_of({"image": image}), **about, **facts.levels(image)},
+                    )

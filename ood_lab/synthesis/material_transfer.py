@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -104,7 +103,17 @@ class MaterialTransfer:
                 f"{type(self.pipeline).__name__}: task.arguments may not hold, and the pipeline "
                 f"must take, {', '.join(taken)}"
             )
-        _load_adapter(self.pipeline, folders["ip_adapter"], adapter, scale)
+        file = Path(adapter["weights"])
+        with reported_as("task.ip_adapter does not fit the pipeline: {reason}"):
+            self.pipeline.load_ip_adapter(
+                folders["ip_adapter"],
+                subfolder=file.parent.as_posix(),
+                weight_name=file.name,
+                # With a slash it is taken from the folder, not from the weights' sub-folder.
+                image_encoder_folder=f"./{adapter['image_encoder']}",
+                local_files_only=True,
+            )
+        self.pipeline.set_ip_adapter_scale(scale)
         self.depth = load_transformers("depth-estimation", "task.depth", folders["depth"], device)
         self.prompt = prompt
         self.arguments = dict(arguments)
@@ -138,20 +147,6 @@ class MaterialTransfer:
         flagged = getattr(output, "nsfw_content_detected", None) or [False]
         image: Image.Image = output.images[0]
         return None if flagged[0] else image
-
-
-def _load_adapter(pipeline: Any, folder: str, adapter: Mapping[str, str], scale: float) -> None:
-    weights = Path(adapter["weights"])
-    with reported_as("task.ip_adapter does not fit the pipeline: {reason}"):
-        pipeline.load_ip_adapter(
-            folder,
-            subfolder=weights.parent.as_posix(),
-            weight_name=weights.name,
-            # With a slash it is taken from the folder, not from the weights' sub-folder.
-            image_encoder_folder=f"./{adapter['image_encoder']}",
-            local_files_only=True,
-        )
-    pipeline.set_ip_adapter_scale(scale)
 
 
 def grey_foreground(content: Image.Image, mask: Image.Image) -> Image.Image:

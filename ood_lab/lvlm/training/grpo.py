@@ -203,9 +203,13 @@ class VlmGrpo(VlmTuning):
         log_pi = self._log_probs(self.model, replies)
         with torch.no_grad():
             log_ref = self._log_probs(self._reference[0], replies)
-        loss = grpo_loss(log_pi, log_ref, advantages(rewards), replies.mask, self.beta, self.ratio)
-        self._tell(rewards, replies, prompt)
-        return loss
+        options: Fields = {"on_step": False, "on_epoch": True, "batch_size": 1}
+        self.log("train/reward", rewards.mean(), prog_bar=True, **options)
+        self.log("train/reward_std", rewards.std(), **options)
+        right = [accuracy_reward(text, prompt.truth) for text in replies.texts]
+        self.log("train/acc", sum(right) / len(right), **options)
+        self.log("train/length", replies.mask.sum(dim=1).float().mean(), **options)
+        return grpo_loss(log_pi, log_ref, advantages(rewards), replies.mask, self.beta, self.ratio)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Logs ``val/acc``."""
@@ -213,14 +217,6 @@ class VlmGrpo(VlmTuning):
         (text,) = self._sampled(prompt, 1, sample=False).texts
         right = accuracy_reward(text, prompt.truth)
         self.log("val/acc", right, batch_size=1, on_epoch=True, prog_bar=True, sync_dist=True)
-
-    def _tell(self, rewards: Tensor, replies: _Replies, prompt: Prompt) -> None:
-        options: Fields = {"on_step": False, "on_epoch": True, "batch_size": 1}
-        self.log("train/reward", rewards.mean(), prog_bar=True, **options)
-        self.log("train/reward_std", rewards.std(), **options)
-        right = [accuracy_reward(text, prompt.truth) for text in replies.texts]
-        self.log("train/acc", sum(right) / len(right), **options)
-        self.log("train/length", replies.mask.sum(dim=1).float().mean(), **options)
 
     @torch.no_grad()
     def _sampled(self, prompt: Prompt, count: int, sample: bool) -> _Replies:

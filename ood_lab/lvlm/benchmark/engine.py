@@ -320,7 +320,7 @@ class _Scoring:
 
     def _scored(self, judgements: _Judged) -> tuple[ScoredRun, ScoredRun | None]:
         """The results, which are written; of a run in both forms, those of the second, too."""
-        benchmark, run, kind = self.benchmark, self.run, self.benchmark.words.kind
+        benchmark, run, words = self.benchmark, self.run, self.benchmark.words
         tables: dict[str, pd.DataFrame] = {}
         results = first = self._table(judgements.first)
         second = None
@@ -329,14 +329,16 @@ class _Scoring:
             # What is known of the questions without an answer is given once.
             second = second[second["n_asked"].notna()]
             sides = {WORDS["cot"]: judgements.second, WORDS["plain"]: judgements.first}
-            both = together({words: side["judged"] for words, side in sides.items()})
+            both = together({form: side["judged"] for form, side in sides.items()})
             tables["forms"] = benchmark.form_contrasts(
                 {**judgements.first, "judged": both}, resampling=run.resampling
             )
-            results = with_forms(kind, first, second, tables["forms"])
+            results = with_forms(words.kind, first, second, tables["forms"])
         if judgements.repeated:
-            tables["samples"] = self._spread(judgements, first)
-            rows = kind.table(spread_rows(tables["samples"]), model=self.model, seed=run.seed)
+            wholes = [whole(first_way(t)) for t in (first, *map(self._table, judgements.repeated))]
+            parsed = [item["judged"] for item in (judgements.first, *judgements.repeated)]
+            tables["samples"] = sample_spread(wholes, parsed, words.compared, words.joined)
+            rows = words.kind.table(spread_rows(tables["samples"]), model=self.model, seed=run.seed)
             results = with_whole_counts([results, rows])
         write_results(results, run.folder)
         tables |= benchmark.further(run, judgements.first, self.source)
@@ -369,13 +371,6 @@ class _Scoring:
     def _against(self) -> list[Path]:
         """Runs of other models."""
         return list(map(Path, self.benchmark.against))
-
-    def _spread(self, judgements: _Judged, first: pd.DataFrame) -> pd.DataFrame:
-        """The spread of the numbers over the samples."""
-        words = self.benchmark.words
-        wholes = [whole(first_way(t)) for t in (first, *map(self._table, judgements.repeated))]
-        parsed = [item["judged"] for item in (judgements.first, *judgements.repeated)]
-        return sample_spread(wholes, parsed, words.compared, words.joined)
 
     def _summary(self, scored: ScoredRun, thinking: ScoredRun | None) -> Iterator[Table | Text]:
         """Sentences, the benchmark's own tables, comparisons, and how the answers came about."""

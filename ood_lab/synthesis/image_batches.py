@@ -23,7 +23,7 @@ _Item = TypeVar("_Item")
 
 @contextmanager
 def batches(text: str, items: Sequence[_Item], size: int) -> Iterator[Iterator[Sequence[_Item]]]:
-    """The items, ``size`` at a time; shows how many are done whenever the next are asked for.
+    """The items, ``size`` at a time; shows how many are done before the next ones.
 
     Where there is no terminal, a line every 10 seconds and at the end.
     """

@@ -32,7 +32,7 @@ class Attribute(NamedTuple):
     false: str
 
 
-#: By the name of the concept that they are said of.
+#: By the name of their concept.
 AttributesByName = dict[str, list[Attribute]]
 
 

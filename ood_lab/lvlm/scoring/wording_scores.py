@@ -25,7 +25,6 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     clustered,
     contrast,
 )
-from ood_lab.schema.arrays import Ints
 from ood_lab.schema.results import PART, Row
 
 #: Metric, and what it is called in tables; in this order.
@@ -92,17 +91,12 @@ def scored(judgements: pd.DataFrame, by: str | None = None, *, resampling: Resam
     group, groups = (np.zeros(len(rows), int), [0]) if by is None else pd.factorize(rows[by])
     wordings = max(len(prompts), 1)
     number = group * wordings + prompt
-    sums = cluster_sums(_outcomes(rows), rows["pair_id"], number, len(groups) * wordings)
+    parsed = rows["parsed"].where(rows["status"] == PARSED)
+    outcomes = outcome_counts(rows["truth"] == YES, parsed == YES, parsed == NO)
+    sums = cluster_sums(outcomes, rows["pair_id"], number, len(groups) * wordings)
     shape = (len(groups), wordings) if by else (wordings,)
     cube = sums.reshape((len(sums), *shape, sums.shape[-1]))
     return clustered(cube, mean_over_prompts, resampling=resampling)
-
-
-def _outcomes(rows: pd.DataFrame) -> Ints:
-    parsed = rows["status"] == PARSED
-    return outcome_counts(
-        rows["truth"] == YES, parsed & (rows["parsed"] == YES), parsed & (rows["parsed"] == NO)
-    )
 
 
 def form_contrasts(judgements: pd.DataFrame, resampling: Resampling) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Literal
 
@@ -68,17 +68,6 @@ def analyses_of(
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-def annotated_shares(area: Floats, edges: tuple[float, float]) -> pd.DataFrame:
-    """Rows of :func:`analyses_of` for the sizes of all annotated objects, to compare sets with.
-
-    Args:
-        area: of every annotated category of an image, as that of the questions, pixels.
-        edges: of the tiers; COCO's own are counted too.
-    """
-    results = pd.DataFrame(tier_columns(area, edges)).assign(label=YES)
-    return pd.DataFrame([*_tier_shares(results)], columns=_COLUMNS).assign(split=ANNOTATED)
-
-
 def _tier_shares(part: pd.DataFrame) -> Iterator[Row]:
     for analysis, column in TIER_SHARES.items():
         if column not in part:
@@ -108,32 +97,23 @@ def _means(part: pd.DataFrame, clip: str | None, resampling: Resampling) -> Iter
 def _distances(
     part: pd.DataFrame, name: str, space: ClipSpace, resampling: Resampling
 ) -> Iterator[Row]:
-    distances = min_distances(part, space)
-    results = {category: (1, Estimate(value)) for category, value in distances.items()}
+    """``min 1 - cos(f_x, f_x')`` over images ``x`` with and ``x'`` without a class, by class.
+
+    A class without questions of both answers is skipped.
+    """
+    results = {}
+    for category, rows in part.groupby("object", sort=True):
+        there, absent = (rows.loc[rows["label"] == item, "row"].to_numpy() for item in (YES, NO))
+        if len(there) and len(absent):
+            cosines = space.images[there] @ space.images[absent].T
+            results[str(category)] = 1, Estimate(float(1 - cosines.max()))
     if results:
-        of_all = clustered_mean([*distances.values()], resampling=resampling)
+        distances = [estimate.value for _, estimate in results.values()]
+        of_all = clustered_mean(distances, resampling=resampling)
         results["mean"] = of_all.n, of_all.estimates()["mean"]
     for key, (n, estimate) in results.items():
         about = {"analysis": MIN_DISTANCE, "clip": name, "key": key, "n": n}
         yield about | columns_of(estimate)
-
-
-def min_distances(questions: pd.DataFrame, space: ClipSpace) -> dict[str, float]:
-    """``min 1 - cos(f_x, f_x')`` over images ``x`` with and ``x'`` without a class, by class.
-
-    A class without questions of both answers is skipped.
-
-    Args:
-        questions: ``row, object, label`` of one set.
-        space: features of the images.
-    """
-    results = {}
-    for category, rows in questions.groupby("object", sort=True):
-        there, absent = (rows.loc[rows["label"] == item, "row"].to_numpy() for item in (YES, NO))
-        if len(there) and len(absent):
-            cosines = space.images[there] @ space.images[absent].T
-            results[str(category)] = float(1 - cosines.max())
-    return results
 
 
 def with_analyses(rows: Iterable[Row], analyses: pd.DataFrame) -> pd.DataFrame:
@@ -194,13 +174,16 @@ def known_of(
         if annotations is not None and contents is not None:
             rows = with_facts(rows, annotations, contents, area_of, edges)
         if first is not None:
-            rows = with_cosines(rows, spaces[first], sets.objects)
+            space, places = spaces[first], rows["row"].to_numpy(np.int64)
+            labels = space.labels[positions(sets.objects, rows["object"])]
+            rows = rows.assign(cosine=np.einsum("nd,nd->n", space.images[places], labels))
         parts.append(rows.assign(split=split))
     table = pd.concat(parts, ignore_index=True)
     results = analyses_of(table, spaces, first, resampling=resampling)
     if contents is not None:
-        shares = annotated_shares(annotated_areas(contents, area_of), edges)
-        results = pd.concat([results, shares], ignore_index=True)
+        sizes = pd.DataFrame(tier_columns(annotated_areas(contents, area_of), edges))
+        shares = pd.DataFrame([*_tier_shares(sizes.assign(label=YES))], columns=_COLUMNS)
+        results = pd.concat([results, shares.assign(split=ANNOTATED)], ignore_index=True)
     return table, results
 
 
@@ -329,19 +312,6 @@ def with_facts(
         if name in images:
             results[name] = images[name].to_numpy()[rows]
     return results
-
-
-def with_cosines(questions: pd.DataFrame, space: ClipSpace, names: Sequence[str]) -> pd.DataFrame:
-    """The same rows with the ``cosine`` of image and text.
-
-    Args:
-        questions: ``row, object``.
-        space: features of the images, and of the texts of ``names``.
-        names: of all objects.
-    """
-    rows = questions["row"].to_numpy(np.int64)
-    codes = positions(names, questions["object"])
-    return questions.assign(cosine=np.einsum("nd,nd->n", space.images[rows], space.labels[codes]))
 
 
 def tier_columns(area: Floats, edges: tuple[float, float]) -> dict[str, NDArray[np.object_]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ from ood_lab.api.image_batches import (
 )
 from ood_lab.api.loader_checks import EachImageOnce
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import split_by_columns
@@ -313,7 +313,7 @@ def extract_features(
         weight,
         bias,
         {key: torch.cat([part["columns"][key] for part in parts]) for key in parts[0]["columns"]},
-        BankRecord(network=hashlib.sha256(json.dumps(read).encode()).hexdigest()),
+        BankRecord(network=text_sha256(json.dumps(read))),
         backbone.label_classes,
         groups_of(of_images, n),
     )

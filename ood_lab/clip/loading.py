@@ -29,7 +29,7 @@ from ood_lab.clip.weight_sources import (
     find_source,
     read_config,
 )
-from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.errors import UserError, one_line, reported_as
 from ood_lab.models.loading.hub_models import one_attempt
 
 _PRECISIONS = ("fp32", "fp16", "bf16", "pure_fp16", "pure_bf16")
@@ -250,7 +250,7 @@ def create(
             )
     except Exception as error:  # a foreign file can break the readers in many ways
         refused = re.search(r"GLOBAL (\S+)", str(error))
-        reason = f"pickled objects ({refused[1]})" if refused else " ".join(str(error).split())
+        reason = f"pickled objects ({refused[1]})" if refused else one_line(error)
         raise UserError(
             f"{pretrained or name} does not fit {name} or cannot be read: {reason[:200]}"
         ) from error

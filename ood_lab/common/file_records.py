@@ -40,13 +40,19 @@ def stamp(path: StrPath) -> Stamp:
     except OSError:
         return Stamp(-1, -1, -1)
     text = f"{status.st_ino} {status.st_ctime_ns}"
-    change = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
+    change = int(text_sha256(text)[:14], 16)
     return Stamp(status.st_size, status.st_mtime_ns, change)
 
 
 def text_sha256(text: str) -> str:
     """sha256 (hex) of a text as UTF-8."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def file_sha256(path: StrPath) -> str:
+    """sha256 (hex) of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def ends_sha256(path: str, start: int = 0, size: int | None = None) -> str:
@@ -89,7 +95,4 @@ def damaged(folder: Path, records: Mapping[str, Mapping[str, Any]]) -> Iterator[
 
 def _facts(file: Path) -> dict[str, Any]:
     size = file.stat().st_size
-    if size > _HASHED:
-        return {"bytes": size, "sha256": None}
-    with file.open("rb") as stream:
-        return {"bytes": size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+    return {"bytes": size, "sha256": None if size > _HASHED else file_sha256(file)}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from dataclasses import dataclass
 
 import numpy as np
+
+from ood_lab.common.file_records import text_sha256
 
 
 @dataclass(frozen=True)
@@ -38,5 +39,5 @@ def text_stream(seed: int, *texts: str) -> np.random.Generator:
     Its state is the start of the SHA-256 of ``seed/text/...``: older than :func:`stream`, and kept
     so that what was drawn is drawn again.
     """
-    digest = hashlib.sha256("/".join([str(seed), *texts]).encode()).digest()
-    return np.random.default_rng(int.from_bytes(digest[:8], "big"))
+    digest = text_sha256("/".join([str(seed), *texts]))
+    return np.random.default_rng(int(digest[:16], 16))

@@ -21,7 +21,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.file_records import text_sha256
+from ood_lab.common.file_records import file_sha256, text_sha256
 from ood_lab.common.installed_packages import is_library, local_sources
 from ood_lab.models.backbone import Backbone, KeyedModule
 from ood_lab.models.trial_passes import evaluating, random_batch
@@ -270,7 +270,7 @@ class _Parts:
         if f"source:{module}" in self.digests or not file or not Path(file).is_file():
             return
         for name, path in local_sources(module, Path(file)).items():
-            self.digests[f"source:{name}"] = hashlib.sha256(path.read_bytes()).hexdigest()
+            self.digests[f"source:{name}"] = file_sha256(path)
 
 
 def _place(value: Tensor) -> tuple[Any, ...]:

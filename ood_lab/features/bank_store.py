@@ -36,7 +36,7 @@ from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
-from ood_lab.common.files import require_space, try_lock
+from ood_lab.common.files import lock, require_space, try_lock
 from ood_lab.common.tensor_file import Tensors, save_tensors
 from ood_lab.features import row_shards as shards
 from ood_lab.features.bank import FeatureBank
@@ -202,9 +202,7 @@ class BankStore:
             self._sweep()
             handle = open(self._lock(self.key), "w")  # noqa: SIM115 - closed below
         with handle:
-            if not try_lock(handle):
-                log.info("waiting for another process that extracts the same features")
-                fcntl.flock(handle, fcntl.LOCK_EX)
+            lock(handle, "waiting for another process that extracts the same features")
             try:
                 yield
             finally:

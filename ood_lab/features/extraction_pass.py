@@ -193,6 +193,7 @@ def collate(samples: list[dict[str, Any]]) -> Tensors:
     return batch
 
 
+@dataclass
 class _Batches(Dataset[dict[str, Any]]):
     """Batches by number.
 
@@ -205,62 +206,65 @@ class _Batches(Dataset[dict[str, Any]]):
         lenient: an unreadable image is reported and does not end the pass.
     """
 
-    def __init__(
-        self, images: Images, parts: DatasetParts, rows: Sequence[int], lenient: bool
-    ) -> None:
-        self._images, self._parts, self._rows, self._lenient = images, parts, rows, lenient
+    images: Images
+    parts: DatasetParts
+    rows: Sequence[int]
+    lenient: bool
 
     def __len__(self) -> int:
-        return self._parts.batches(self._parts.numbers[-1]).stop
+        return self.parts.batches(self.parts.numbers[-1]).stop
 
     def __getitem__(self, batch: int) -> dict[str, Any]:
         samples, errors = [], dict[int, str]()
-        for place in self._parts.rows_of_batch(batch) if batch != _NONE else ():
-            row = self._rows[place]
+        for place in self.parts.rows_of_batch(batch) if batch != _NONE else ():
+            row = self.rows[place]
             try:
-                samples.append(self._images[row])
+                samples.append(self.images[row])
             except UserError as error:
-                if not self._lenient:
+                if not self.lenient:
                     raise
                 errors[row] = str(error)
         return {**(collate(samples) if samples else {}), "batch": batch, "errors": errors}
 
 
+@dataclass
 class _PartsOfProcess(DistributedSampler[int]):
     """The batches of the parts of a process; Lightning leaves a sampler of this kind unchanged."""
 
-    def __init__(self, trainer: Trainer, parts: DatasetParts, numbers: Sequence[int]) -> None:
-        self._trainer, self._parts, self._numbers = trainer, parts, list(numbers)
+    trainer: Trainer
+    parts: DatasetParts
+    numbers: Sequence[int]
 
     @property
-    def _own(self) -> list[int]:
+    def _own(self) -> Sequence[int]:
         # Asked for in the process itself: Lightning may start it later.
-        return self._numbers[self._trainer.global_rank :: self._trainer.world_size]
+        return self.numbers[self.trainer.global_rank :: self.trainer.world_size]
 
     def __iter__(self) -> Iterator[int]:
         for part in self._own:
-            yield from self._parts.batches(part)
+            yield from self.parts.batches(part)
         if not self._own:
             yield _NONE
 
     def __len__(self) -> int:
-        return max(1, sum(len(self._parts.batches(part)) for part in self._own))
+        return max(1, sum(len(self.parts.batches(part)) for part in self._own))
 
     def set_epoch(self, epoch: int) -> None:
         """Nothing is shuffled."""
 
 
+@dataclass
 class _Loader:
     """Batches on the device of the process; the next one travels while one is computed."""
 
-    def __init__(self, loader: DataLoader[dict[str, Any]], trainer: Trainer) -> None:
-        self._loader, self._trainer = loader, trainer
+    loader: DataLoader[dict[str, Any]]
+    trainer: Trainer
 
     def __len__(self) -> int:
-        return len(self._loader)
+        return len(self.loader)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return copies_for(self._trainer.strategy.root_device).ahead(self._loader)
+        return copies_for(self.trainer.strategy.root_device).ahead(self.loader)
 
 
 class _HandOver(Callback):

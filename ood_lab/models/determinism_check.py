@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, one_line
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.forward_hooks import watched
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
@@ -95,7 +95,7 @@ def _problem(backbone: Backbone, one: Tensor, two: Tensor) -> str | None:
                 place = _place(backbone, [pair] * PASSES, tight)
                 return f"gives other logits when it runs twice on the same images: {chance}{place}"
     if isinstance(alone, Exception):
-        reason = " ".join(str(alone).split())[:200]
+        reason = one_line(alone)[:200]
         return (
             "cannot process an image by itself, only in a batch with other images "
             f"({type(alone).__name__}: {reason})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import numpy as np
@@ -179,6 +180,7 @@ def for_channels(settings: dict[str, Any], channels: int) -> dict[str, Any]:
     return changed
 
 
+@dataclass
 class Channels:
     """The channels of an image, ``[n, H, W]`` in [0, 1].
 
@@ -186,8 +188,7 @@ class Channels:
         channels: n, that the network takes.
     """
 
-    def __init__(self, channels: int) -> None:
-        self.channels = channels
+    channels: int
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Raises :class:`UserError` for an image of other channels."""

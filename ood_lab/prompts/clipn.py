@@ -251,12 +251,9 @@ class CLIPNScore(NetworkDetector):
     """
 
     name = "clipn"
+    _column = CLIPNColumn()
 
     rule: Rule = "atd"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._column = CLIPNColumn()
 
     def score(self, bank: FeatureBank) -> Tensor:
         """The mass of "none" in logarithm, or the log-odds of no, ``[N]``."""

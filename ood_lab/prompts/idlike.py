@@ -203,12 +203,9 @@ class IDLikeScore(NetworkDetector):
     """
 
     name = "idlike"
+    _column = IDLikeColumn()
 
     probability: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._column = IDLikeColumn()
 
     def score(self, bank: FeatureBank) -> Tensor:
         """-log-odds, or -P in [-1, 0], ``[N]``."""

@@ -109,36 +109,6 @@ def _of_bank(bank: FeatureBank, temperature: float) -> Tensor:
 
 
 @with_settings
-class GLMCM(NetworkDetector):
-    r"""Negative sum of global and local concept matching (GL-MCM, arXiv:2304.04521).
-
-    .. math::
-        s(x) = -\max_c \mathrm{softmax}(\cos(f, t_c) / T)_c
-        - \lambda \max_{i, c} \mathrm{softmax}(\cos(f_i, t_c) / T)_c
-
-    over the regions i (:meth:`ood_lab.clip.ClipModel.image_features_and_local`). The authors' code
-    takes λ = 1, their script for ImageNet 0.5. Nothing is fitted.
-
-    Args:
-        temperature: T > 0.
-        weight: λ.
-    """
-
-    name = "gl_mcm"
-
-    temperature: Positive = 1.0
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._column = LocalMCMColumn(self.temperature)
-
-    def score(self, bank: FeatureBank) -> Tensor:
-        """-(global + λ local), ``[N]`` in [-1 - λ, 0)."""
-        return -_of_bank(bank, self.temperature) - self.weight * self.values(bank).double()
-
-
-@with_settings
 class LMCM(NetworkDetector):
     """Only the local term of :class:`GLMCM`.
 
@@ -157,3 +127,28 @@ class LMCM(NetworkDetector):
     def score(self, bank: FeatureBank) -> Tensor:
         """-local, ``[N]`` in [-1, 0)."""
         return -self.values(bank).double()
+
+
+@with_settings
+class GLMCM(LMCM):
+    r"""Negative sum of global and local concept matching (GL-MCM, arXiv:2304.04521).
+
+    .. math::
+        s(x) = -\max_c \mathrm{softmax}(\cos(f, t_c) / T)_c
+        - \lambda \max_{i, c} \mathrm{softmax}(\cos(f_i, t_c) / T)_c
+
+    over the regions i (:meth:`ood_lab.clip.ClipModel.image_features_and_local`). The authors' code
+    takes λ = 1, their script for ImageNet 0.5. Nothing is fitted.
+
+    Args:
+        temperature: T > 0.
+        weight: λ.
+    """
+
+    name = "gl_mcm"
+
+    weight: float = 1.0
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """-(global + λ local), ``[N]`` in [-1 - λ, 0)."""
+        return self.weight * super().score(bank) - _of_bank(bank, self.temperature)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -62,6 +63,7 @@ def orthogonality_error(W: Tensor) -> Tensor:
     return (W.T @ W - torch.eye(W.shape[1], dtype=W.dtype, device=W.device)).square().sum()
 
 
+@dataclass
 class Triplets(Dataset[Tensor]):
     """Batches of random triplets ``(a, p), (b, p), (a, q)`` with ``a != b`` and ``p != q``.
 
@@ -77,21 +79,15 @@ class Triplets(Dataset[Tensor]):
         seed: of the draws.
     """
 
-    def __init__(
-        self,
-        grid: FeatureGrid,
-        labels: Tensor,
-        templates: Tensor,
-        batches: int,
-        batch_size: int,
-        seed: int,
-    ) -> None:
-        self.grid = grid
-        self.labels = labels
-        self.templates = templates
-        self.batches = batches
-        self.batch_size = batch_size
-        self.generator = torch.Generator().manual_seed(seed)
+    grid: FeatureGrid
+    labels: Tensor
+    templates: Tensor
+    batches: int
+    batch_size: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(self.seed)
 
     def __len__(self) -> int:
         return self.batches

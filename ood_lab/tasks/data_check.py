@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import pandas as pd
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import file_sha256
 from ood_lab.common.files import write_csv
 from ood_lab.common.hints import missing_path
 from ood_lab.data.checks.label_checks import class_table, count_table
@@ -135,5 +135,5 @@ def _state(path: Path, expected: str | None) -> tuple[str, str]:
     """``present``, ``missing`` or ``not the expected list``, and the sha256 of a list file."""
     if not path.is_file():
         return "present" if path.exists() else "missing", ""
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = file_sha256(path)
     return "present" if expected in (None, "", digest) else "not the expected list", digest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from ood_lab.common.arguments import Count
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import text_sha256
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.synthesis import (
@@ -215,7 +215,7 @@ class Transfer(Task):
 
 
 def _digest(paths: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(paths).encode()).hexdigest()
+    return text_sha256("\n".join(paths))
 
 
 def _finish(

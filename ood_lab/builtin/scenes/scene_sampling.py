@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -49,6 +49,7 @@ def _surfaces(place: str, thing: str, state: str) -> tuple[Surface, ...]:
     return surfaces
 
 
+@dataclass
 class Layout:
     """Places objects one by one; none of them is ever hidden by more than ``MAX_HIDDEN``.
 
@@ -62,12 +63,11 @@ class Layout:
         size: height and width of the image, pixels.
     """
 
-    def __init__(self, rng: np.random.Generator, place: str, setting: Setting, size: int) -> None:
-        self._rng = rng
-        self._place = place
-        self._setting = setting
-        self._size = size
-        self._placed: list[_Placed] = []
+    rng: np.random.Generator
+    place: str
+    setting: Setting
+    size: int
+    _placed: list[_Placed] = field(default_factory=list)
 
     def items(self) -> tuple[SceneObject, ...]:
         """The objects in the order in which they are to be painted."""
@@ -109,15 +109,15 @@ class Layout:
 
     def _somewhere(self, look: Look) -> _Placed:
         """A random position on a surface where the object belongs; large ones nearer."""
-        rng, size = self._rng, self._size
-        surfaces = _surfaces(self._place, look.thing, look.state)
+        rng, size = self.rng, self.size
+        surfaces = _surfaces(self.place, look.thing, look.state)
         near = min(1.0, 2.0 * look.size / size)
         choice, across, depth = rng.random(3).tolist()
         surface = surfaces[int(choice * len(surfaces))]
         depth = 0.55 * near + 0.45 * depth
-        foot = surface.top + depth * (surface.bottom - surface.top) + self._setting.lift
+        foot = surface.top + depth * (surface.bottom - surface.top) + self.setting.lift
         across = surface.left + across * (surface.right - surface.left)
-        if self._setting.mirrored:
+        if self.setting.mirrored:
             across = 1.0 - across
         return self._within(look, across * size, foot * size, surface.spot in ("floor", "top"))
 
@@ -125,9 +125,9 @@ class Layout:
         """The object with its foot at a point, moved as little as keeps it in the image."""
         sprite = draw(look)
         height, width = sprite.mask.shape
-        left = min(max(round(centre - width / 2), 0), self._size - width)
-        top = min(max(round(foot) - height, 0), self._size - height)
-        mask = np.zeros((self._size, self._size), bool)
+        left = min(max(round(centre - width / 2), 0), self.size - width)
+        top = min(max(round(foot) - height, 0), self.size - height)
+        mask = np.zeros((self.size, self.size), bool)
         mask[top : top + height, left : left + width] = sprite.mask
         item = SceneObject(look, left - sprite.left, top - sprite.top, stands)
         return _Placed(item, top + height, mask, mask)
@@ -135,12 +135,12 @@ class Layout:
     def _anywhere(self, look: Look) -> bool:
         """The first free position of a grid, for crowded scenes."""
         step = max(2, look.size // 2)
-        for foot in range(self._size, 0, -step):
-            for centre in range(0, self._size, step):
+        for foot in range(self.size, 0, -step):
+            for centre in range(0, self.size, step):
                 if self._try(self._within(look, centre, foot, stands=True)):
                     return True
         raise UserError(
-            f"scenes: no room for one more {look.thing} in an image of {self._size} pixels; "
+            f"scenes: no room for one more {look.thing} in an image of {self.size} pixels; "
             "ask for fewer or smaller objects"
         )
 

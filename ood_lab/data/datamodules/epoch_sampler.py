@@ -21,10 +21,12 @@ from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
+from ood_lab.common.arguments import with_settings
 from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
 
 
+@with_settings
 class EpochSampler(Sampler[tuple[int, int]]):
     """Pairs ``(row, seed of its augmentation)``; a new order in every epoch.
 
@@ -37,13 +39,10 @@ class EpochSampler(Sampler[tuple[int, int]]):
         weights: ``[n]``, chances of the rows, drawn with replacement; None = each row once.
     """
 
-    def __init__(
-        self, n: int, seed: int, epoch: Callable[[], int], weights: Tensor | None = None
-    ) -> None:
-        self.n = n
-        self.seed = seed
-        self.epoch = epoch
-        self.weights = weights
+    n: int
+    seed: int
+    epoch: Callable[[], int]
+    weights: Tensor | None = None
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """Draws the pairs of the current epoch."""

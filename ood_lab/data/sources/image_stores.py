@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from PIL import Image
 
-from ood_lab.common.file_records import Stamp, ends_sha256, stamp
+from ood_lab.common.file_records import Stamp, ends_sha256, file_sha256, stamp
 
 
 class Store(Protocol):
@@ -57,8 +57,7 @@ class Files:
 
     def sha256(self, path: str) -> str:
         """Of the file."""
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(path)
 
     def ends(self, path: str) -> str:
         """Of the file."""

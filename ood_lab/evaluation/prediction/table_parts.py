@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 from lightning.pytorch import Trainer
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import replaced
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_pass import BlockConsumer, DatasetParts
@@ -57,7 +57,7 @@ class PartFiles:
     def _key(self, part: int) -> str:
         rows = self.parts.rows(part)
         text = f"{self.key_of(rows)} {rows.start} {rows.stop}"
-        return hashlib.sha256(text.encode()).hexdigest()
+        return text_sha256(text)
 
     def facts(self, part: int) -> dict[str, Any]:
         """What was written with the rows of a part.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from ood_lab.clip import ClipModel, clip_backbone, shipped_folder
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import write_text
 from ood_lab.common.stage_times import Stages
 from ood_lab.common.tensor_file import Tensors
@@ -147,7 +147,7 @@ def learnt_before(clip: ClipModel, root: Path, training: LaidSettings) -> bool:
 def _matrix_folder(clip: ClipModel, root: Path, training: LaidSettings) -> Path:
     key = json.dumps([dict(clip.identity), asdict(training)], sort_keys=True, default=str)
     name = re.sub(r"[^\w.-]+", "-", clip.name)
-    return root / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"
+    return root / f"{name}-{text_sha256(key)[:10]}"
 
 
 def save_matrices(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import lock, require_space
 from ood_lab.common.line_files import append_record, read_records, write_records
 from ood_lab.lvlm.chat.base import one_address
@@ -84,7 +84,7 @@ def answer_key(messages_hash: str, made_with: Mapping[str, Any]) -> str:
     renumbering, is sent once.
     """
     text = json.dumps([messages_hash, dict(made_with)], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return text_sha256(text)[:32]
 
 
 def read_answers(path: Path) -> Iterator[Answer]:
@@ -304,7 +304,7 @@ def store_of(made_with: Mapping[str, Any], folder: Path) -> AnswerStore:
 
 
 def _digest(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
+    return text_sha256(json.dumps(content, sort_keys=True))[:10]
 
 
 def write_answers(answers: Iterable[Answer], path: Path) -> None:

@@ -7,7 +7,6 @@ anything else happens; what failed has ``error`` set, and the next call requests
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections import Counter
@@ -22,6 +21,7 @@ from rich import get_console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.file_records import file_sha256, text_sha256
 from ood_lab.common.progress import Pace
 from ood_lab.lvlm.answers.answer_files import (
     Answer,
@@ -154,7 +154,7 @@ def messages_hashes(questions: Questions, folder: Path) -> Iterator[str]:
         first = content[0] if content else None
         by_content = replace(question, image=first, more_images=content[1:])
         known_by = messages_of(by_content, Path())
-        yield hashlib.sha256(json.dumps(known_by).encode()).hexdigest()[:32]
+        yield text_sha256(json.dumps(known_by))[:32]
 
 
 def _wanted(questions: Questions, folder: Path, model: ChatModel) -> list[Request]:
@@ -182,7 +182,7 @@ def _form(question: Question) -> tuple[str, int]:
 
 def _content_hash(image: Path) -> str:
     with reported_as(f"the image '{image}' of a question cannot be read: {{reason}}", OSError):
-        return f"sha256:{hashlib.sha256(image.read_bytes()).hexdigest()}"
+        return f"sha256:{file_sha256(image)}"
 
 
 def _say_where_from(results: Mapping[str, Answer], model: ChatModel) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import text_sha256
 from ood_lab.lvlm.answers.answer_files import Answers, AnswerStore
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED, UNPARSED, judge
@@ -49,7 +49,7 @@ class TextModel:
         """
         questions = []
         for text in dict.fromkeys(texts):
-            digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+            digest = text_sha256(text)[:16]
             questions.append(Question(f"{kind}/{digest}", kind, None, text, ""))
         answers = answers_to(questions, Path(), self.model, self.store) if questions else []
         errors = [answer.error for answer in answers if answer.error]

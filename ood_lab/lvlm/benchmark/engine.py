@@ -6,7 +6,6 @@ paid for twice. Results are written first, the page last; whatever comes after t
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import file_sha256
 from ood_lab.common.files import write_csv, write_table
 from ood_lab.common.hints import check_known
 from ood_lab.lvlm.answers.answer_files import Answer, Answers, model_name, store_of, write_answers
@@ -159,7 +159,7 @@ def _read_questions(benchmark: Benchmark, run: BenchmarkSession, file: Path) -> 
         file=str(file.absolute()),
         n=len(questions),
         images=len({image for question in questions for image in question.images}),
-        sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
+        sha256=file_sha256(file),
     )
     if benchmark.questions is not None:
         built = RunRecord.read(file.parent, missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any, ClassVar
 
 from ood_lab.common.arguments import Share
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import file_sha256
 from ood_lab.lvlm.chat.base import ChatModel, ReasoningTags, Reply, Request, Requests
 from ood_lab.lvlm.chat.recorded_replies import matcher
 
@@ -127,7 +127,7 @@ class Replay(ChatModel):
     def made_with(self) -> Mapping[str, Any]:
         """The content of the file, and how its lines are matched."""
         self.check()
-        digest = hashlib.sha256(self.path.read_bytes()).hexdigest()[:32]
+        digest = file_sha256(self.path)[:32]
         how = {"sha256": digest, "matched_by": "content"}
         return {"backend": "replay", "model": self.path.stem, **how}
 

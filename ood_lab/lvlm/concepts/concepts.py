@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ import networkx as nx
 import pandas as pd
 
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import replaced
 from ood_lab.common.grouping import grouped
 from ood_lab.lvlm.annotations import Annotations
@@ -65,7 +65,7 @@ class Concepts:
     @property
     def identity(self) -> str:
         """Sha256 (hex) of everything."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        return text_sha256(json.dumps(asdict(self), sort_keys=True))
 
 
 def cooccurrences(truth: Iterable[Iterable[str]]) -> nx.Graph:

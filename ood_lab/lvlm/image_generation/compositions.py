@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import networkx as nx
 import numpy as np
 from PIL import Image
 
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.random_streams import text_stream
 from ood_lab.lvlm.concepts.concepts import Attribute, Kind, Pair, distance, frequency
 
@@ -165,7 +165,7 @@ class Order:
         """Name of the image, without its ending; it tells apart everything that differs."""
         words = (self.prompt, self.negative_prompt, self.style, sorted(self.settings.items()))
         facts = (words, self.seed, self.number)
-        digest = hashlib.sha256(repr((self.composition, facts)).encode()).hexdigest()[:10]
+        digest = text_sha256(repr((self.composition, facts)))[:10]
         names = f"{self.composition.first.name} {self.composition.second.name}"
         return f"{self.composition.criterion}/{re.sub(r'[^A-Za-z0-9]+', '-', names)}-{digest}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 from PIL import Image
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import file_sha256
 from ood_lab.common.grouping import grouped
 from ood_lab.lvlm.image_generation.compositions import Order
 from ood_lab.lvlm.image_generation.prompt_generator import PromptGenerator
@@ -46,7 +46,7 @@ class DiffusionGenerator(PromptGenerator):
         from ood_lab.synthesis import package_versions
 
         index = Path(str(self.path)).expanduser() / "model_index.json"
-        digest = hashlib.sha256(index.read_bytes()).hexdigest() if index.exists() else None
+        digest = file_sha256(index) if index.exists() else None
         return {
             "generator": "diffusers",
             "path": str(self.path),

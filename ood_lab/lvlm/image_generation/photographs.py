@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from PIL import Image, ImageOps
 
 from ood_lab.clip import ClipModel
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import read_texts, write_csv, write_table
 from ood_lab.common.grouping import grouped
 from ood_lab.common.random_streams import Resampling, text_stream
@@ -115,7 +115,7 @@ class WithPhotographs:
         listed = {
             name: sorted(map(repr, results.items())) for name, results in self.origins.items()
         }
-        digest = hashlib.sha256(repr(sorted(listed.items())).encode()).hexdigest()
+        digest = text_sha256(repr(sorted(listed.items())))
         return {**self.generator.made_with, "photographs": digest}
 
     def check(self) -> None:

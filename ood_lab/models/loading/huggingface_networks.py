@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -89,6 +90,7 @@ def hf_backbone(
     return backbone
 
 
+@dataclass
 class ProcessorTransform:
     """An image processor of ``transformers``: PIL image -> ``[3, H, W] float32``.
 
@@ -96,8 +98,7 @@ class ProcessorTransform:
         processor: of ``AutoImageProcessor``.
     """
 
-    def __init__(self, processor: Any) -> None:
-        self.processor = processor
+    processor: Any
 
     def __call__(self, image: Image.Image) -> Tensor:
         """The image as the model takes it."""

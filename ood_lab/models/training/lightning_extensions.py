@@ -46,6 +46,7 @@ class TrainingLog(Callback):
         started: False where the training had ended before, in another process.
     """
 
+    # No dataclass: Hydra, which gives callbacks to the Trainer, would read it as a configuration.
     def __init__(self, name: str, weights: str, enough: int = 0) -> None:
         self.name = name
         self.weights = weights

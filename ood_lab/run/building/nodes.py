@@ -11,7 +11,7 @@ from hydra.errors import HydraException
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, one_line
 from ood_lab.run.commandline.composition import leaves, target_name
 
 #: What Hydra raises where no class or function has the name of a ``_target_``.
@@ -30,7 +30,7 @@ def build(cfg: DictConfig, key: str, **arguments: Any) -> Any:
     except HydraException as error:
         if isinstance(error.__cause__, UserError):
             raise error.__cause__ from error
-        reason = " ".join(str(error.__cause__ or error).split())
+        reason = one_line(error.__cause__ or error)
         if unknown := re.search(r"unexpected keyword argument '(\w+)'", reason):
             raise UserError(
                 f"{target_name(node)} has no option '{key}.{unknown[1]}': remove it, or choose "

@@ -7,7 +7,6 @@ Where they differ, contents decide: the SHA-256 of a single file, the identities
 from __future__ import annotations
 
 import csv
-import hashlib
 import logging
 import os
 import re
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ood_lab.common.english import first_of
-from ood_lab.common.file_records import Stamp, ends_sha256, stamp
+from ood_lab.common.file_records import Stamp, ends_sha256, file_sha256, stamp
 from ood_lab.common.files import read_table, write_table
 from ood_lab.common.installed_packages import target_sources
 from ood_lab.run.building import checkpoints
@@ -233,5 +232,4 @@ def _files(path: Path) -> Iterator[Path]:
 @cache
 def _sha256(path: str, *_: int) -> str:
     """SHA-256 of a file, cached by path and stamp so that a rewritten file is read again."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_sha256(path)

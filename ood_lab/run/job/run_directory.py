@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,12 +24,12 @@ PACKAGES = ("ood_lab", "torch", "torchvision", "lightning", "timm", "open_clip_t
 _READ_BACK = (".csv", ".json", ".jsonl", ".parquet", ".yaml")
 
 
+@dataclass
 class RunFolder:
     """One run's directory, made by :meth:`open`. Two processes never write the same one."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock: IO[str] | None = None
+    path: Path
+    _lock: IO[str] | None = None
 
     @property
     def done(self) -> bool:

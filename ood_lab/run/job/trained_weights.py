@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.common.errors import reported_as
-from ood_lab.common.file_records import damaged, recorded
+from ood_lab.common.file_records import damaged, recorded, text_sha256
 from ood_lab.common.files import lock, read_json, write_text
 from ood_lab.run.building import checkpoints
 from ood_lab.run.job.run_directory import remove
@@ -50,14 +50,14 @@ def training_key(
     sets = {name: data.splits[name].identity for name in _READ if name in data.splits}
     facts = [told, sets, data.classes, data.labels.plain(), str(data.image_size), files]
     text = json.dumps(facts, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
+    return text_sha256(text)[:10]
 
 
+@dataclass
 class TrainedWeights:
     """The folder of one training. Runs that differ only in their evaluation share it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     @property
     def record(self) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import logging
 import math
@@ -18,13 +17,13 @@ import pandas as pd
 import wandb
 from omegaconf import DictConfig
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, one_line
+from ood_lab.common.file_records import text_sha256
 from ood_lab.metrics import metric_of
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
 from ood_lab.run.building import nodes
 from ood_lab.run.commandline.composition import plain
-from ood_lab.run.commandline.terminal_output import one_line
 from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import RESULTS, whole
@@ -184,7 +183,7 @@ def push_run(run: FinishedRun, make_logger: Callable[..., WandbLogger]) -> None:
     known about the run.
     """
     logger = make_logger(
-        id=hashlib.sha256(run.label.encode()).hexdigest()[:16],
+        id=text_sha256(run.label)[:16],
         name=run.label,
         group=run.name,
         job_type="pushed",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ import pandas as pd
 
 from ood_lab.common.arguments import BatchSize
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import read_table, write_csv
 from ood_lab.lvlm.benchmark.contract import BenchmarkSession, BenchmarkWords, CaptionBenchmark
 from ood_lab.lvlm.benchmarks.ode import page
@@ -206,7 +206,7 @@ class Ode(CaptionBenchmark):
             "concepts": {"name": concepts.name, "identity": concepts.identity},
             "round": before.number + 1 if before else 1,
             "previous": self.previous,
-            "lineage": hashlib.sha256(ancestry.encode()).hexdigest()[:16],
+            "lineage": text_sha256(ancestry)[:16],
         }
         self.tuning.check(questions)
 

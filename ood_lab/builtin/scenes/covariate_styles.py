@@ -35,20 +35,21 @@ class SceneStyle:
     coloured: bool
 
 
-def _dim(layers: Layers, rng: np.random.Generator) -> Array:
+def _dim(layers: Layers) -> Array:
     # The vessels' own dims the object and has a dark backdrop; here all is seen in one light.
-    return photo(layers, rng) * rgb(1.0, 0.86, 0.66) * rng.uniform(0.24, 0.4)
+    return photo(layers) * rgb(1.0, 0.86, 0.66) * layers.rng.uniform(0.24, 0.4)
 
 
-def _foggy(layers: Layers, rng: np.random.Generator) -> Array:
-    haze = rng.uniform(0.42, 0.58) + 0.24 * (layers.smooth(rng, 4) - 0.5)
-    clear = photo(layers, rng)
+def _foggy(layers: Layers) -> Array:
+    haze = layers.rng.uniform(0.42, 0.58) + 0.24 * (layers.smooth(4) - 0.5)
+    clear = photo(layers)
     return clear + haze * (rgb(0.86, 0.88, 0.90) - clear)
 
 
-def _snowy(layers: Layers, rng: np.random.Generator) -> Array:
-    scene = photo(layers, rng) * rgb(0.84, 0.88, 0.96)
-    flakes = rng.random((layers.size, layers.size), np.float32) > rng.uniform(0.94, 0.97)
+def _snowy(layers: Layers) -> Array:
+    rng, shape = layers.rng, (layers.size, layers.size)
+    scene = photo(layers) * rgb(0.84, 0.88, 0.96)
+    flakes = rng.random(shape, np.float32) > rng.uniform(0.94, 0.97)
     return scene + flakes * (0.97 - scene)
 
 

@@ -150,9 +150,9 @@ def render(scene: VesselScene, rng: np.random.Generator) -> NDArray[np.uint8]:
         shadow=shadow,
         patina=hue(*scene.patina) * 1.15,
         backdrop=BACKGROUNDS[scene.background].paint(rng),
+        rng=rng,
     )
-    image = STYLES[scene.style].paint(layers, rng)
-    return to_pixels(image)
+    return to_pixels(STYLES[scene.style].paint(layers))
 
 
 def to_pixels(image: Array) -> NDArray[np.uint8]:

@@ -26,7 +26,7 @@ from ood_lab.api.image_batches import (
 from ood_lab.api.loader_checks import EachImageOnce
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
-from ood_lab.common.tensor_file import Tensors
+from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import split_by_columns
 from ood_lab.features.bank import TILES, FeatureBank, weight_and_bias
@@ -319,7 +319,7 @@ def extract_features(
     )
 
 
-def _copied(rows: dict[str, Any]) -> dict[str, Any]:
+def _copied(rows: Batch) -> dict[str, Any]:
     return {
         key: _copied(values) if isinstance(values, dict) else values.to("cpu", copy=True)
         for key, values in rows.items()

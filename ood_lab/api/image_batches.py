@@ -13,6 +13,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from ood_lab.common.cpu_cores import out_of_shared_memory
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Batch
 
 Head = nn.Module | tuple[ArrayLike, ArrayLike | None]
 
@@ -122,7 +123,7 @@ _IMAGE = ("image", "images", "pixel_values", "img", "x", "input", "inputs")
 _LABEL = ("label", "labels", "y", "target", "targets")
 
 
-def batches_of(images: Images, labels: Any) -> Iterator[dict[str, Any]]:
+def batches_of(images: Images, labels: Any) -> Iterator[Batch]:
     """Batches as the extraction has them, ``{image, label, index}``, and ``group``, a list.
 
     Args:

@@ -59,7 +59,7 @@ def shared_rows(id_sets: Sequence[str], sets: Banks) -> Iterator[str]:
         sets: all banks by name.
     """
     keys = {
-        name: _telling(row_keys(bank.features if bank.features.shape[1] else bank.logits))
+        name: _telling(row_keys(bank.features if bank.width else bank.logits))
         for name, bank in sets.items()
     }
     order = list(sets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
@@ -12,12 +12,12 @@ from open_clip.model import CLIP, CustomTextCLIP
 from open_clip.modified_resnet import ModifiedResNet
 from open_clip.timm_model import TimmModel
 from open_clip.transformer import TextTransformer, VisionTransformer, text_global_pool
-from PIL import Image
 from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
-from ood_lab.models.backbone import KeyedModule
+from ood_lab.common.tensor_file import Transform
+from ood_lab.models.backbone import DataConfig, KeyedModule
 from ood_lab.models.image_transforms import evaluation_transform
 from ood_lab.models.weights import weights_sha256
 
@@ -72,7 +72,7 @@ class ClipModel(KeyedModule):
         self.input_dtype = input_dtype
         self.knows = knows
         self.data_config = _data_config(model, name)
-        self.preprocess: Callable[[Image.Image], Tensor] = evaluation_transform(self.data_config)
+        self.preprocess: Transform = evaluation_transform(self.data_config)
         self.requires_grad_(False)
         self.eval()
         with torch.no_grad():
@@ -159,8 +159,8 @@ def _normalised(features: Tensor) -> Tensor:
     return F.normalize(features.float(), dim=-1)
 
 
-def _data_config(model: nn.Module, name: str) -> dict[str, Any]:
-    config: dict[str, Any] = model.visual.preprocess_cfg  # type: ignore[assignment, union-attr]
+def _data_config(model: nn.Module, name: str) -> DataConfig:
+    config: DataConfig = model.visual.preprocess_cfg  # type: ignore[assignment, union-attr]
     if config["resize_mode"] not in _CROP_MODES:
         raise UserError(
             f"{name} fits its images by resize_mode={config['resize_mode']}, which is not "

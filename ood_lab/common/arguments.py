@@ -35,6 +35,9 @@ Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 Positive = Annotated[float, Gt(0)]
 Share = Annotated[float, Interval(ge=0, le=1)]
 
+#: By name: a node of the configuration, the arguments of a call, or all that a result depends on.
+Settings = Mapping[str, Any]
+
 _Class = TypeVar("_Class")
 _CONFIG = ConfigDict(arbitrary_types_allowed=True)
 #: What to give instead, by the kind of pydantic's error; others in its own words.
@@ -56,7 +59,7 @@ class Remedy:
     text: str
 
 
-def check_values(function: Callable[..., Any], values: Mapping[str, Any], key: str) -> None:
+def check_values(function: Callable[..., Any], values: Settings, key: str) -> None:
     """Checks plain values against the hints of the parameters that they are for.
 
     Objects, and parameters without a hint that can be read, are not checked. A number is no

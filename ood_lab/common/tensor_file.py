@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -17,6 +18,9 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import replaced, share
 
 Tensors = dict[str, Tensor]
+Transform = Callable[[Image.Image], Tensor]
+#: An image, or several, as a loader gives them: a tensor or a value per key, see ``collate``.
+Batch = dict[str, Any]
 
 
 def save_tensors(

@@ -125,7 +125,7 @@ class AdaSCALE(NetworkDetector):
         ranked = self.fitted["stability"]
         share = torch.searchsorted(ranked, self._stability(bank), right=True) / len(ranked)
         low, high = self.percentiles
-        d = bank.features.shape[1]
+        d = bank.width
         percent = low + (1 - share.double()) * (high - low)
         return (d - (d * percent / 100).round()).clamp(min=1)
 

@@ -21,6 +21,7 @@ from ood_lab.features.bank import TILES, FeatureBank, other_network
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.moments import Moments
 from ood_lab.models.head_kind import OF_NETWORKS, WORDS, Part, missing
+from ood_lab.schema.run_record import Facts
 
 FitSplit = Literal["train", "val"]
 #: What a detector looks at: long tables are grouped by it, in this order.
@@ -111,7 +112,7 @@ class Detector(ABC):
         return f"{type(self).__name__}({', '.join(changed)})"
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Facts:
         """The arguments of the constructor.
 
         Raises:
@@ -203,13 +204,13 @@ class Detector(ABC):
         """Score of every place of each image, ``[N, h, w] float32``, where it ``has_maps``."""
         raise NotImplementedError
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Facts:
         """Every setting, after ``fit`` as ``used``."""
         unused = set() if self.fit_split else {"fit_split"}
         settings = {name: value for name, value in self.settings.items() if name not in unused}
         return settings | self.used
 
-    def used_settings(self) -> dict[str, Any]:
+    def used_settings(self) -> Facts:
         """:meth:`describe` and, in words, the settings ``chosen`` from the fit images."""
         return self.describe() | ({"chosen": self.chosen} if self.chosen else {})
 
@@ -219,7 +220,7 @@ Detectors = Mapping[str, Detector]
 _Fitted = TypeVar("_Fitted", bound=Detector)
 
 
-def named(detectors: Detectors) -> dict[str, Detector]:
+def named(detectors: Detectors) -> Detectors:
     """Gives detectors their keys as names.
 
     Raises:

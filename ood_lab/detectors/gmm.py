@@ -132,7 +132,7 @@ class GMM(Detector):
 
     def _tied(self, bank: FeatureBank) -> tuple[Tensor, Tensor, Tensor]:
         """The same of the clusters, with one covariance ``[1, D, D]``."""
-        n, d = group_count(bank), bank.features.shape[1]
+        n, d = group_count(bank), bank.width
         clusters = self._resolve(n, 0 if one_class(bank) else bank.classes)
         x = require_finite(self, bank.features).double().numpy()
         if is_few(n, d):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import torch
 from annotated_types import Interval, MinLen
@@ -16,6 +16,7 @@ from ood_lab.detectors.support.layer_probe import LayerColumn, split_layers
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_codes, group_count, unit_of
+from ood_lab.schema.run_record import Facts
 
 #: Floats worked on at a time on a CPU, so that all powers are computed within its cache.
 CACHE_FLOATS = 2**17
@@ -162,7 +163,7 @@ class Gram(NetworkDetector):
 
     def _ranges(self, bank: FeatureBank, kept: Tensor) -> Tensors:
         vectors, widths = split_layers(self.values(bank))
-        classes, predictions = bank.logits.shape[1], bank.predictions
+        classes, predictions = bank.num_classes, bank.predictions
         low = vectors.new_full((classes, vectors.shape[1]), torch.inf)
         high = -low
         for rows in _chunks(kept, vectors.shape[1]):
@@ -193,7 +194,7 @@ class Gram(NetworkDetector):
         """Σ_l δ_l / E[δ_l], from 0."""
         return (self._deviations(bank) / self.fitted["expected"]).sum(dim=1)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Facts:
         """With how many classes had no fit image."""
         seen = self.fitted.get("seen")
         unseen = None if seen is None else int((~seen).sum())

@@ -68,12 +68,12 @@ class GROOD(CappedBankDetector):
             raise DetectorRefusal(f"GROOD: no {self.fit_split} image is classified correctly")
         moments = self.statistics(bank)
         classes = moments.labelled.nonzero().flatten()
-        absent = sorted(set(range(bank.logits.shape[1])) - set(classes.tolist()))
+        absent = sorted(set(range(bank.num_classes)) - set(classes.tolist()))
         warn_classes(self, absent, f"have no {self.fit_split} image and no prototype")
         means = moments.class_means[classes]
         self.fitted = {"means": means, "prototype": means.mean(dim=0)}
         kept = right[choose_rows(torch.zeros(len(right)), self.seed, self.max_bank)]
-        gradients = torch.empty(len(kept), bank.features.shape[1])
+        gradients = torch.empty(len(kept), bank.width)
         half_square = torch.empty(len(kept), dtype=torch.float64)
         for rows, x in blocks(bank.features, kept):
             gradients[rows] = self._gradient(x.double()).float().cpu()

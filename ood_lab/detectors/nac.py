@@ -30,6 +30,7 @@ from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.head_kind import Part
 from ood_lab.models.output import Output
+from ood_lab.schema.run_record import Facts
 
 
 class InfluenceColumn(LayerColumn):
@@ -281,7 +282,7 @@ class NAC(Detector):
         scores = [layer.score(*self.fitted_tensors(layer.key)) for layer in self._layers(bank)]
         return torch.stack(scores).mean(dim=0)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Facts:
         """With the layers of the network, and the settings of each where it has its own."""
         layers: Any = self.layers
         if self._influence is not None:

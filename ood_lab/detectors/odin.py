@@ -109,4 +109,4 @@ class ODIN(NetworkDetector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """−log max softmax of x̃ at T, between 0 and log C."""
-        return math.log(bank.logits.shape[1]) - self.values(bank).double() / self.temperature
+        return math.log(bank.num_classes) - self.values(bank).double() / self.temperature

@@ -65,7 +65,7 @@ def fit_within(detector: Detector, bank: FeatureBank, limit: int) -> Detector:
     """
     if detector.fitted and detector.second_pass_hook is not None:
         return detector  # another fit could differ in the last digit, and so from what was computed
-    classes, width = bank.num_classes, bank.features.shape[1]
+    classes, width = bank.num_classes, bank.width
     check_memory(detector, len(bank.of_tiles), width, classes, limit)
     if not detector.fit_split:
         return detector

@@ -23,6 +23,7 @@ from ood_lab.evaluation.detector_fitting import cut_at, fit_within
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.image_groups import group_count
 from ood_lab.metrics import SortedScores
+from ood_lab.schema.run_record import Facts
 
 log = logging.getLogger(__name__)
 #: Where the outliers of the selection come from.
@@ -57,7 +58,7 @@ class Candidate:
         """Mean over the sets of outliers."""
         return sum(self.aurocs.values()) / len(self.aurocs)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Facts:
         """Plain values for the manifest."""
         return {**self.used, "auroc": self.auroc, "auroc_by_set": self.aurocs}
 
@@ -265,7 +266,7 @@ class Tuning:
         log.info("%s: %s chosen, mean AUROC %.1f%%", name, words, 100 * best.auroc)
 
 
-def with_tuned(detectors: Detectors, tuned: Detectors) -> dict[str, Detector]:
+def with_tuned(detectors: Detectors, tuned: Detectors) -> Detectors:
     """All detectors, each tuned one right after its default."""
     both: dict[str, Detector] = {}
     for name, detector in detectors.items():
@@ -302,7 +303,7 @@ def _at_the_edge(name: str, best: Candidate, candidates: Sequence[Candidate]) ->
     return warnings
 
 
-def synthetic_outliers(bank: FeatureBank, seed: int) -> dict[str, FeatureBank]:
+def synthetic_outliers(bank: FeatureBank, seed: int) -> Banks:
     r"""Two sets of outliers in feature space, with the logits that the head gives them.
 
     - ``shuffled``: every feature is permuted over the images on its own. Each keeps its

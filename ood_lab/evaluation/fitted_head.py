@@ -18,6 +18,7 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.evaluation.split_features import Extraction
 from ood_lab.features.process_agreement import told_by_main
 from ood_lab.models import FITTED, Backbone
+from ood_lab.schema.run_record import Facts
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ def fit_head(
         weight, bias = fitted
         backbone.head.weight.copy_(weight)
         backbone.head.bias.copy_(bias)
-    facts: dict[str, Any] = {"kind": kind, "images": len(labels)}
+    facts: Facts = {"kind": kind, "images": len(labels)}
     for split, of_split in features.items():
         facts[f"{split}_accuracy"] = _head_accuracy(of_split, data.splits[split].labels, fitted)
     if features:

@@ -13,7 +13,6 @@ from lightning.pytorch.utilities.seed import isolate_rng
 
 from ood_lab.common.english import counted, listed
 from ood_lab.common.progress import duration
-from ood_lab.detectors import Detector
 from ood_lab.detectors.base import COSTS, Detectors
 from ood_lab.evaluation.split_features import Extraction, PassPlan
 from ood_lab.features.extraction_hooks import BankColumn
@@ -66,7 +65,7 @@ class PassCost:
 
 def affordable(
     extraction: Extraction, detectors: Detectors, plan: PassPlan, by_default: bool
-) -> tuple[dict[str, Detector], dict[str, str]]:
+) -> tuple[Detectors, dict[str, str]]:
     """Tells what the passes will take, and spares a CPU what nobody has asked for.
 
     Which detectors the default skips follows from images and device, never from the speed of
@@ -103,7 +102,7 @@ def affordable(
     return kept, left_out
 
 
-def _sets(detectors: Detectors) -> Iterator[tuple[str, dict[str, Detector]]]:
+def _sets(detectors: Detectors) -> Iterator[tuple[str, Detectors]]:
     """The detectors, and those among them that need less and less."""
     yield "chosen", dict(detectors)
     last = len(detectors)

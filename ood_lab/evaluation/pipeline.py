@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import pandas as pd
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.files import write_csv, write_table
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.detectors.base import COSTS, Detectors
@@ -104,7 +105,7 @@ class MethodScores:
     costs: Mapping[str, int]
     detectors: Detectors
     selection: Selection
-    ensemble: Mapping[str, Any]
+    ensemble: Settings
 
     @classmethod
     def of(
@@ -161,7 +162,7 @@ class MethodScores:
         )
 
     def evaluation(
-        self, sets: EvaluatedSets, record: RunRecord, seed: int, metrics: Mapping[str, Any]
+        self, sets: EvaluatedSets, record: RunRecord, seed: int, metrics: Settings
     ) -> Evaluation:
         """Of the scores without unrequested levels and without predictions that mean nothing.
 
@@ -225,7 +226,7 @@ class EvaluationOutcome:
         sets: EvaluatedSets,
         record: RunRecord,
         *,
-        metrics: Mapping[str, Any],
+        metrics: Settings,
         seed: int,
         model_seed: int,
         accuracy: tuple[bool, Sequence[str]],

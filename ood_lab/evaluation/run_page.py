@@ -32,7 +32,7 @@ from ood_lab.report.rendering.table import Cell, Head, Table, name_cell
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.shift.distance_page import MeasuredDistances
 from ood_lab.schema.results import of_kind
-from ood_lab.schema.run_record import RunRecord
+from ood_lab.schema.run_record import Facts, RunRecord
 
 #: Of more training images nobody looks at the most unusual ones.
 MOST = 20_000
@@ -142,7 +142,7 @@ def published_blocks(results: pd.DataFrame, record: RunRecord, data: str) -> lis
 def _published(
     name: str,
     pairs: Sequence[tuple[PublishedRow, Mapping[Hashable, Any]]],
-    facts: Mapping[str, Any],
+    facts: Facts,
 ) -> Folded:
     about = pairs[0][0].reference.about
     differences = protocol_differences([row for row, _ in pairs], facts)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from lightning import Trainer
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.stage_times import Stages
@@ -23,7 +23,7 @@ from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_fitting import second_pass
 from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, PartSink, files_to_make
 from ood_lab.evaluation.streaming_scores import ScoredSet, ScoreSink, identity_of, read_scored
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.bank_identity import NetworkIdentity
 from ood_lab.features.bank_store import BankStore
 from ood_lab.features.cached_extraction import extract, made_from, sums_bank
@@ -46,7 +46,7 @@ def require_ood(data: OODDataModule) -> None:
         )
 
 
-def chosen_sets(data: OODDataModule, shift: Mapping[str, Any]) -> list[str]:
+def chosen_sets(data: OODDataModule, shift: Settings) -> list[str]:
     """Names of the OOD sets to evaluate: all, or only those with the asked level columns.
 
     Raises:
@@ -65,9 +65,7 @@ def chosen_sets(data: OODDataModule, shift: Mapping[str, Any]) -> list[str]:
     return leveled
 
 
-def split_by_columns(
-    detectors: Detectors, backbone: Backbone
-) -> tuple[dict[str, Detector], dict[str, str]]:
+def split_by_columns(detectors: Detectors, backbone: Backbone) -> tuple[Detectors, dict[str, str]]:
     """Detectors the backbone can serve, and the reason for each of the others."""
 
     def reason(name: str, detector: Detector) -> str | None:
@@ -90,7 +88,7 @@ def split_by_columns(
 
 def split_by_reason(
     detectors: Detectors, reason: Callable[[str, Detector], str | None]
-) -> tuple[dict[str, Detector], dict[str, str]]:
+) -> tuple[Detectors, dict[str, str]]:
     """Detectors that can be scored, and the reason for each of the others; None = there is none."""
     reasons = {name: reason(name, detector) for name, detector in detectors.items()}
     usable = {name: detector for name, detector in detectors.items() if reasons[name] is None}
@@ -301,9 +299,7 @@ class Extraction:
 
         second_pass(self.trainer, detectors, fit_bank, limit, banks, sources)
 
-    def for_fits(
-        self, detectors: Detectors, selection: Sequence[str] = ()
-    ) -> dict[str, FeatureBank]:
+    def for_fits(self, detectors: Detectors, selection: Sequence[str] = ()) -> Banks:
         """The banks that detectors are fitted on, and those of ``selection``.
 
         Where all that are fitted on train learn nothing but sums from it, it is not kept.

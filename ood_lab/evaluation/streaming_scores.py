@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +23,7 @@ from ood_lab.evaluation.prediction.table_parts import PartFiles, PartSink
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.process_agreement import made_by_main
-from ood_lab.schema.run_record import BankRecord
+from ood_lab.schema.run_record import BankRecord, Facts
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class ScoreSink(PartSink):
                 table[f"column_{number}_{place}"] = values.numpy()
         return pd.DataFrame(table)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """Who rejected, and the seconds since the last part."""
         seconds, self._seconds = self._seconds, {}
         return {"refused": self._refused, "seconds": seconds}
@@ -154,7 +153,7 @@ class Fitted:
         refused: detectors that cannot be fitted, and why.
     """
 
-    detectors: dict[str, Detector]
+    detectors: Detectors
     seconds: dict[str, float]
     selection: Selection
     refused: dict[str, str]

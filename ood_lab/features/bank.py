@@ -66,9 +66,14 @@ class FeatureBank:
         """One line: what there is of it, not the numbers."""
         labelled = int((self.labels >= 0).sum())
         parts = [f"{len(self):,} images, {labelled:,} with a label"]
-        parts += [f"{self.features.shape[1]:,} features", f"{self.logits.shape[1]:,} classes"]
+        parts += [f"{self.width:,} features", f"{self.num_classes:,} classes"]
         parts += [f"columns {', '.join(self.columns)}"] if self.columns else []
         return f"FeatureBank({', '.join(parts)})"
+
+    @property
+    def width(self) -> int:
+        """D, 0 without features."""
+        return self.features.shape[1]
 
     @property
     def num_classes(self) -> int:
@@ -79,8 +84,8 @@ class FeatureBank:
     def gives(self) -> frozenset[Part]:
         """What detectors may read of it, in addition to the columns."""
         return parts_of(
-            self.features.shape[1],
-            self.logits.shape[1],
+            self.width,
+            self.num_classes,
             self.head_weight.numel() > 0,
             self.derived.normalised,
             self.label_classes is None,
@@ -119,7 +124,7 @@ class FeatureBank:
         n, t = tiles.shape[:2]
         rows = torch.arange(n).repeat_interleave(t)
         groups = torch.arange(n) if self.groups is None else self.groups
-        features, logits = tiles.flatten(0, 1).split([self.features.shape[1], self.num_classes], 1)
+        features, logits = tiles.flatten(0, 1).split([self.width, self.num_classes], 1)
         columns = {
             key: values.flatten(0, 1)
             for key, values in self.columns.items()

@@ -40,7 +40,7 @@ from ood_lab.common.files import lock, require_space, try_lock
 from ood_lab.common.tensor_file import Tensors, save_tensors
 from ood_lab.features import row_shards as shards
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.extraction_pass import Images
+from ood_lab.features.extraction_pass import Images, ReadErrors
 from ood_lab.features.moments import MOMENTS, Derived, Moments
 from ood_lab.features.row_shards import shard_name, writing
 from ood_lab.schema.run_record import BankRecord
@@ -378,7 +378,7 @@ class FeatureWriter:
                 self._buffer[folder][name][self._filled : end] = value
         self._filled = end
 
-    def close(self, part: int, errors: dict[int, str]) -> None:
+    def close(self, part: int, errors: ReadErrors) -> None:
         """Parts are no files of their own."""
 
     def end(self, trainer: Trainer) -> None:

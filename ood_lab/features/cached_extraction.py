@@ -27,6 +27,7 @@ from ood_lab.features.extraction_pass import (
     BlockConsumer,
     DatasetParts,
     Images,
+    ReadErrors,
     check_takes_all,
     pass_through,
 )
@@ -249,7 +250,7 @@ class _Sums(BlockConsumer):
     def block(self, rows: FeatureBank) -> None:
         self._moments.update(rows.features, rows.logits, rows.labels, self._device)
 
-    def closed(self, part: int, errors: dict[int, str]) -> None:
+    def closed(self, part: int, errors: ReadErrors) -> None:
         self._moments.gathered().save(self._folder / f"{part:05d}.safetensors")
         self._moments = Moments(self._wanted)
 

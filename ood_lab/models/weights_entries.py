@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.models.weights_formats import read_weights, say, weight_lists, weight_sets
+from ood_lab.models.weights_formats import Checkpoint, read_weights, say, weight_lists, weight_sets
 
 #: What training code puts before the names of a network's tensors.
 _PREFIXES = ("module.", "model.", "_orig_mod.", "net.", "backbone.")
@@ -84,7 +84,7 @@ class _Candidate:
 
 def weights_of(
     file: WeightsFile, target: Tensors, headless: bool = False
-) -> tuple[dict[str, Any], Tensors]:
+) -> tuple[Checkpoint, Tensors]:
     """The whole checkpoint, and those of its weights that are a network's, under its names.
 
     The weights need not be complete: the caller checks that.
@@ -152,7 +152,7 @@ def _last_layer(tensors: Tensors) -> list[str]:
     return last if len(last) == 2 and shapes[0][:1] == shapes[1] and len(shapes[0]) > 1 else []
 
 
-def _empty(checkpoint: dict[str, Any], path: Path) -> str:
+def _empty(checkpoint: Checkpoint, path: Path) -> str:
     keys = ", ".join(str(k) for k in list(checkpoint)[:5])
     if any("optim" in str(k) for k in checkpoint) or {"state", "param_groups"} <= set(checkpoint):
         return (
@@ -179,7 +179,7 @@ def _candidates(place: str, tensors: Tensors, target: Tensors) -> Iterator[_Cand
 
 
 def _unnamed_averages(
-    checkpoint: dict[str, Any], candidates: list[_Candidate], target: Tensors
+    checkpoint: Checkpoint, candidates: list[_Candidate], target: Tensors
 ) -> Iterator[_Candidate]:
     """Lists with the shapes of the parameters in their order; buffers are those of a named set."""
     lists = weight_lists(checkpoint)
@@ -229,7 +229,7 @@ def _averaged(label: str) -> bool:
     return _AVERAGED.search(label) is not None
 
 
-def _chosen(candidates: list[_Candidate], checkpoint: dict[str, Any], path: Path) -> Tensors:
+def _chosen(candidates: list[_Candidate], checkpoint: Checkpoint, path: Path) -> Tensors:
     """The averaged weights, else those at the usual place; says what else there is."""
     averaged = [c for c in candidates if _averaged(c.label)]
     # Both have put the average under state_dict: MMEngine swaps the two when it saves.

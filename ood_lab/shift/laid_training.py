@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from ood_lab.common.arguments import BatchSize, Count, Positive, Seed, Share
 from ood_lab.common.errors import UserError
 from ood_lab.common.training_epoch import coming_epoch
+from ood_lab.schema.run_record import Facts
 from ood_lab.shift.laid import Decomposition, energy_shares, polar_factor
 from ood_lab.shift.text_grid import FeatureGrid
 
@@ -196,7 +197,7 @@ class LaidTraining(LightningModule):
         """The trained split, with W made exactly orthogonal."""
         options = dict(self.hparams)
         keys = ("margin", "orthogonality", "penalty", "lr", "batch_size", "held_out", "seed")
-        details: dict[str, Any] = {key: options[key] for key in keys}
+        details: Facts = {key: options[key] for key in keys}
         details |= {"steps": self.global_step, "labels": self.grid.shape[0]}
         details |= {"templates": self.grid.shape[1]}
         W = polar_factor(self.W.detach().cpu().float())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from ood_lab.common.arguments import Count
+from ood_lab.common.arguments import Count, Settings
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.common.hints import check_known
@@ -57,7 +57,7 @@ class Audits(Task):
 
     files: Sequence[str]
     by: str | None
-    where: Mapping[str, Any] | None
+    where: Settings | None
     draw: Count | None
     names: ClassVar[dict[str, str]] = {"error_rate": "error rate", "kappa": "Cohen's kappa"}
 

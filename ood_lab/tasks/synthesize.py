@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pandas as pd
 from PIL import Image
 
-from ood_lab.common.arguments import BatchSize, Count, Levels
+from ood_lab.common.arguments import BatchSize, Count, Levels, Settings
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.english import counted
 from ood_lab.evaluation.shift.shift_encoder import clip_features, load_decompositions
@@ -91,7 +91,7 @@ class Synthesize(Task):
     on_short: Literal["go_on", "stop"]
     plan_only: bool
     pipeline: str
-    arguments: Mapping[str, Any] | None
+    arguments: Settings | None
     variant: str | None
     dtype: str | None
     device: str | None
@@ -177,7 +177,7 @@ def _finish(
     plan: pd.DataFrame,
     withheld: Sequence[int],
     folder: Path,
-    made_with: Mapping[str, Any],
+    made_with: Settings,
     terms: str,
 ) -> None:
     """Writes the manifest of the images and their datasheet."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ import torch
 from annotated_types import Ge
 from PIL import Image
 
-from ood_lab.common.arguments import Count
+from ood_lab.common.arguments import Count, Settings
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
@@ -105,7 +105,7 @@ class Transfer(Task):
     ip_adapter: Mapping[str, str | None]
     adapter_scale: float
     prompt: str
-    arguments: Mapping[str, Any] | None
+    arguments: Settings | None
     size: Annotated[int, Ge(8)]
     variant: str | None
     dtype: str | None
@@ -223,7 +223,7 @@ def _finish(
     withheld: Sequence[int],
     folder: Path,
     models: Mapping[str, str],
-    settings: Mapping[str, Any],
+    settings: Settings,
     shapes: bool,
 ) -> None:
     from_id, other = ("shapes", "materials") if shapes else ("materials", "objects")

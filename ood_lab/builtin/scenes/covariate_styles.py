@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from ood_lab.builtin.vessels.covariate_styles import STYLES as VESSEL_STYLES
 from ood_lab.builtin.vessels.covariate_styles import Layers, Painter, photo
 from ood_lab.builtin.vessels.drawings.backgrounds import rgb
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
+from ood_lab.common.arguments import Settings
 from ood_lab.common.files import packaged_table
 
 #: What lies behind the objects: the place as it is, or its outlines on paper or in the dark.
@@ -53,7 +53,7 @@ def _snowy(layers: Layers) -> Array:
     return scene + flakes * (0.97 - scene)
 
 
-def _style(name: str, entry: Mapping[str, Any]) -> SceneStyle:
+def _style(name: str, entry: Settings) -> SceneStyle:
     """A style of the table."""
     ground, coloured = entry.get("ground", "place"), entry.get("coloured", False)
     if "level" in entry:

@@ -11,7 +11,7 @@ from ood_lab.builtin.vessels.datamodule import MOST, Images
 from ood_lab.builtin.vessels.datasets import GRID
 from ood_lab.common.arguments import Seed, Share
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.data.dataset import ImageDataset, Splits
+from ood_lab.data.dataset import ImageSets, Splits
 
 
 class ScenesDataModule(OODDataModule):
@@ -60,7 +60,7 @@ class ScenesDataModule(OODDataModule):
 
     def build_splits(self) -> Splits:
         """Decides place, style and levels of every image; the rest is drawn when asked for."""
-        splits: dict[str, ImageDataset] = {
+        splits: ImageSets = {
             name: ScenesDataset(name, n, self.seed, self.size, self.breaks, self.restyled)
             for name, n in self.sizes.items()
         }

@@ -16,7 +16,7 @@ from ood_lab.builtin.vessels import (
 )
 from ood_lab.common.arguments import Positive, Remedy, Seed
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.data.dataset import ImageDataset, Splits
+from ood_lab.data.dataset import ImageSets, Splits
 from ood_lab.data.transforms.background_replacement import Backgrounds
 
 #: Images of a set: each is described in a table before one is drawn.
@@ -76,7 +76,7 @@ class VesselsDataModule(OODDataModule):
 
     def build_splits(self) -> Splits:
         """Draws what is on every image; the images themselves are rendered when asked for."""
-        splits: dict[str, ImageDataset] = {
+        splits: ImageSets = {
             name: VesselsDataset(name, n, self.seed, self.prior, self.ambiguity, self.min_per_class)
             for name, n in self.sizes.items()
         }

@@ -30,7 +30,7 @@ from ood_lab.builtin.vessels.scene import (
 )
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
-from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.dataset import UNKNOWN, ImageDataset, ValueNames
 from ood_lab.data.sources.pixel_cache import KeptImages
 from ood_lab.schema.arrays import Bools
 from ood_lab.schema.image_columns import LEVELS
@@ -77,7 +77,7 @@ class RenderedVessels(RenderedImages):
         classes: list[str],
         seed: int,
         stream: str,
-        names: Mapping[str, Sequence[str]],
+        names: ValueNames,
     ) -> None:
         self._scenes = scenes
         self._seed = seed

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +20,7 @@ from ood_lab.builtin.vessels.drawings.signed_distances import (
     union,
 )
 from ood_lab.builtin.vessels.periods import CATEGORIES, PERIODS
+from ood_lab.common.arguments import Settings
 from ood_lab.common.files import packaged_table
 
 _TURN = 2 * math.pi
@@ -106,7 +105,7 @@ class Noun:
 _TABLE = packaged_table(__package__, "nouns.yaml")
 
 
-def _drawer(entry: Mapping[str, Any]) -> Drawer:
+def _drawer(entry: Settings) -> Drawer:
     """The drawer of a thing that the table describes."""
     description, body = Description(entry), shape_of(entry["body"])
     parts = [shape_of(part) for part in entry.get("parts", ())]
@@ -120,7 +119,7 @@ def _drawer(entry: Mapping[str, Any]) -> Drawer:
     return draw
 
 
-def _noun(name: str, entry: Mapping[str, Any]) -> Noun:
+def _noun(name: str, entry: Settings) -> Noun:
     kind = _TABLE["kinds"][entry["kind"]]
     draw = _drawer(entry) if "body" in entry else globals()[name.replace(" ", "_")]
     return Noun(kind["level"], (entry["kind"], *kind["hypernyms"]), draw)

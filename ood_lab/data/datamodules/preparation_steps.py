@@ -17,7 +17,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.data.checks.check_report import shared_content
 from ood_lab.data.checks.dataset_checks import Mode
-from ood_lab.data.dataset import ImageDataset, Splits
+from ood_lab.data.dataset import ImageDataset, ImageSets, Splits
 from ood_lab.data.sources.image_files import FileDataset, Identify, PixelRange, decoding_of
 from ood_lab.data.sources.level_tables import apply_levels, read_levels
 from ood_lab.data.sources.reading_warnings import Tell
@@ -121,7 +121,7 @@ class Checking:
     max_megapixels: Positive = 250
 
 
-def take_shots(splits: dict[str, ImageDataset], shots: int, seed: int | None) -> list[str]:
+def take_shots(splits: ImageSets, shots: int, seed: int | None) -> list[str]:
     """Chooses the images of ``train``, in place: all that is fitted on it then sees only these.
 
     Args:
@@ -140,9 +140,7 @@ def take_shots(splits: dict[str, ImageDataset], shots: int, seed: int | None) ->
     ]
 
 
-def add_outliers(
-    splits: dict[str, ImageDataset], setting: Given, checking: Checking, tell: Tell
-) -> list[str]:
+def add_outliers(splits: ImageSets, setting: Given, checking: Checking, tell: Tell) -> list[str]:
     """Adds the set :data:`OUTLIERS`, which training sees, and on which nothing is evaluated.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -18,7 +18,7 @@ from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import StrPath
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import ImageDataset, ValueNames
 from ood_lab.data.sources.file_facts import Facts, content_hashes, file_facts, stand_ins
 from ood_lab.data.sources.image_formats import pixels_beyond, register_formats
 from ood_lab.data.sources.image_stores import FILES, Store
@@ -146,7 +146,7 @@ class FileDataset(ImageDataset):
         classes: Sequence[str],
         identify: Identify = "content",
         cache_dir: StrPath | None = None,
-        names: Mapping[str, Sequence[str]] | None = None,
+        names: ValueNames | None = None,
         store: Store = FILES,
         decoding: Decoding = DECODING,
     ) -> None:
@@ -191,7 +191,7 @@ class FileDataset(ImageDataset):
         name: str,
         table: pd.DataFrame,
         classes: Sequence[str],
-        names: Mapping[str, Sequence[str]],
+        names: ValueNames,
     ) -> FileDataset:
         """Another set of images from the same store."""
         return FileDataset(

@@ -19,7 +19,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import StrPath, replaced
 from ood_lab.common.hints import check_known
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import ImageDataset, ImageSets
 from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.data.sources.folders import existing_folder, instead, read_folder
 from ood_lab.data.sources.image_files import FileDataset, load_rgb
@@ -213,7 +213,7 @@ class Replacement:
 
     def apply(
         self,
-        splits: dict[str, ImageDataset],
+        splits: ImageSets,
         of_data: Backgrounds | None,
         seed: int,
         cache_dir: StrPath | None,

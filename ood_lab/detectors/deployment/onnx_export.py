@@ -22,6 +22,7 @@ from torchvision.transforms import CenterCrop, Compose, Grayscale, Normalize, Re
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath, replaced, share
+from ood_lab.common.tensor_file import Transform
 from ood_lab.detectors.base import Detector
 from ood_lab.detectors.deployment.calibration import CalibratedDetector
 from ood_lab.detectors.support.compute_device import computing_on
@@ -65,7 +66,7 @@ def save_onnx(
     calibrated: CalibratedDetector,
     images: Tensor,
     pictures: Sequence[Image.Image] = (),
-    transform: Callable[[Image.Image], Tensor] | None = None,
+    transform: Transform | None = None,
 ) -> float | None:
     r"""Writes ``image -> logits [B, C] float32, score [B] float64, p_value [B], is_ood [B]``.
 
@@ -140,7 +141,7 @@ def save_onnx(
 
 
 def _preprocessing(
-    backbone: Backbone, transform: Callable[[Image.Image], Tensor] | None, name: str
+    backbone: Backbone, transform: Transform | None, name: str
 ) -> Preprocessing | None:
     """The transform as part of the graph; None, with a warning, where it cannot be."""
     try:
@@ -330,7 +331,7 @@ def _compare_decisions(
     scored: _Scored,
     calibrated: CalibratedDetector,
     pictures: Sequence[Image.Image],
-    transform: Callable[[Image.Image], Tensor],
+    transform: Transform,
 ) -> float:
     """The largest deviation of a p-value from the run's, on pictures of three sizes.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.head_kind import Part
+from ood_lab.schema.run_record import Facts
 
 
 class NetworkDetector(Detector):
@@ -38,7 +39,7 @@ class NetworkDetector(Detector):
         """The column's values, ``[N, ...]``; needs no part of the bank that only a fit uses."""
         return require_column(self, bank, self._column)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Facts:
         """With the sub-modules of the network that were chosen."""
         settings = super().describe()
         if self.layer_setting and self._column.names:

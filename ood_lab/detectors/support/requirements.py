@@ -65,7 +65,7 @@ def one_class(bank: FeatureBank) -> bool:
 
 def require_two_classes(detector: Detector, bank: FeatureBank) -> None:
     """Rejects a head of one class, which leaves nothing to compare (:class:`DetectorRefusal`)."""
-    if bank.logits.shape[1] < 2:
+    if bank.num_classes < 2:
         raise DetectorRefusal(f"{type(detector).__name__} needs a head of two classes or more")
 
 

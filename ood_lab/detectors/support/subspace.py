@@ -135,7 +135,7 @@ def fit_residual(detector: Detector, bank: FeatureBank, dim: Dimension) -> tuple
     """
     key = ("residual", dim, compute_device(), group_count(bank))
     fitted, norm, length, rank = bank.derived.once(key, lambda: _fit_residual(detector, bank, dim))
-    used, d = int(fitted["dim"]), bank.features.shape[1]
+    used, d = int(fitted["dim"]), bank.width
     if norm <= RELATIVE_CUTOFF * length:
         raise DetectorRefusal(
             f"{type(detector).__name__}: the {detector.fit_split} features leave no residual "
@@ -151,7 +151,7 @@ def _fit_residual(
     detector: Detector, bank: FeatureBank, dim: Dimension
 ) -> tuple[Tensors, Tensor, Tensor, int]:
     """The two of :func:`fit_residual`, the root mean square of the length of x - u, the rank."""
-    d, moments = bank.features.shape[1], detector.statistics(bank)
+    d, moments = bank.width, detector.statistics(bank)
     n = group_count(bank)
     few = dim == "auto" and n < d
     if bank.head_weight.numel() and not few:

@@ -15,7 +15,7 @@ from torch import Tensor
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.data.dataset import ID_SPLITS, ImageDataset, Splits
+from ood_lab.data.dataset import ID_SPLITS, ImageSets, Splits
 from ood_lab.data.sources.image_files import decoding_of
 from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.detectors import (
@@ -38,7 +38,7 @@ from ood_lab.evaluation.split_features import (
     moments_for,
     split_by_columns,
 )
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.bank_identity import transform_text
 from ood_lab.metrics import threshold_at_tpr
 
@@ -54,7 +54,7 @@ class PredictionFeatures:
         copies: near copies among the ID images.
     """
 
-    banks: dict[str, FeatureBank]
+    banks: Banks
     ood: Splits
     pooled: bool
     copies: NearCopies
@@ -98,7 +98,7 @@ class PredictionFeatures:
             limit: bytes that a fit may take.
             seed: of the halves of val.
         """
-        sets: dict[str, ImageDataset] = {}
+        sets: ImageSets = {}
         id_split = "train" if pooled else "val"
         if data:
             on_train = pooled or any(d.fit_split == "train" for d in detectors.values())

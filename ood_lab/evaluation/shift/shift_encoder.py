@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from lightning import Trainer
@@ -16,6 +15,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from ood_lab.clip import ClipModel, clip_backbone, shipped_folder
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import write_text
@@ -64,7 +64,7 @@ class LaidSettings:
     templates: Sequence[str]
     max_epochs: int
     most_labels: int | None = 1000
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_templates(list(self.templates), "task.training.templates")

@@ -15,7 +15,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ood_lab.common.tensor_file import Tensors
+from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet, fused_head
 from ood_lab.models.fgvc.discriminative_parts import PartProposals, rank_loss
 from ood_lab.models.fgvc.layers import BasicConv, elu_mlp
@@ -160,7 +160,7 @@ class P2P(FGVCModule):
         self.peaks = tuple(peaks)
         self.guess_weight = guess_weight
 
-    def losses(self, outputs: P2POutput, batch: dict[str, Any]) -> Tensors:
+    def losses(self, outputs: P2POutput, batch: Batch) -> Tensors:
         """The four terms, each summed over the stages."""
         label = batch["label"]
         per_part = label.repeat_interleave(outputs.scores.shape[1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -10,6 +10,7 @@ from typing import Any, Literal, Unpack
 import torch.hub
 from torch import nn
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath
 from ood_lab.models.loading.timm_networks import NetworkSettings, module_backbone
@@ -24,9 +25,9 @@ def torch_hub_backbone(
     name: str,
     source: Literal["github", "local"] = "github",
     download: bool = False,
-    kwargs: dict[str, Any] | None = None,
+    kwargs: Settings | None = None,
     weights: StrPath | None = None,
-    data_config: Mapping[str, Any] | None = None,
+    data_config: Settings | None = None,
     **settings: Unpack[NetworkSettings],
 ) -> WrappedBackbone:
     """Makes a backbone of what a ``hubconf.py`` offers, whose code is run.

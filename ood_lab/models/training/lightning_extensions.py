@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 from ood_lab.common.english import counted
 from ood_lab.common.progress import Pace, duration
 from ood_lab.models.training.classifier import Classifier
+from ood_lab.models.weights_formats import Checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -276,7 +277,7 @@ class WholeCheckpointIO(TorchCheckpointIO):
     """
 
     def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
+        self, checkpoint: Checkpoint, path: str | Path, storage_options: Any = None
     ) -> None:
         """Writes the file; the one before stays until the new one is complete.
 

@@ -16,7 +16,7 @@ from ood_lab.common.file_records import recorded
 from ood_lab.common.files import try_lock
 from ood_lab.common.installed_packages import package_versions
 from ood_lab.schema.finished_run import FinishedRun
-from ood_lab.schema.run_record import MANIFEST
+from ood_lab.schema.run_record import MANIFEST, Facts
 from ood_lab.scripts import HOME
 
 PACKAGES = ("ood_lab", "torch", "torchvision", "lightning", "timm", "open_clip_torch", "numpy")
@@ -106,7 +106,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def environment() -> dict[str, Any]:
+def environment() -> Facts:
     """Versions, git commit and machine, for the record."""
     return {
         "versions": {**package_versions(PACKAGES), "python": platform.python_version()},

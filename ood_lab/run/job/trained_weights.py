@@ -6,20 +6,22 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import reported_as
 from ood_lab.common.file_records import damaged, recorded, text_sha256
 from ood_lab.common.files import lock, read_json, write_text
 from ood_lab.run.building import checkpoints
 from ood_lab.run.job.run_directory import remove
 from ood_lab.run.job.run_identity import telling
+from ood_lab.schema.run_record import Facts
 
 if TYPE_CHECKING:
     from ood_lab.data.datamodules.base import OODDataModule
@@ -36,9 +38,7 @@ EVALUATION = (
 _READ = ("train", "val", "outliers")
 
 
-def training_key(
-    settings: Mapping[str, Any], data: OODDataModule, files: list[tuple[str, ...]]
-) -> str:
+def training_key(settings: Settings, data: OODDataModule, files: list[tuple[str, ...]]) -> str:
     """First 10 hex digits of the SHA-256 of everything that can change the weights.
 
     Args:
@@ -60,7 +60,7 @@ class TrainedWeights:
     path: Path
 
     @property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Facts:
         """What is known of the finished training; empty until then."""
         return read_json(self.path / RECORD) if (self.path / RECORD).exists() else {}
 
@@ -99,7 +99,7 @@ class TrainedWeights:
         remove(here)
         here.symlink_to(os.path.relpath(there.absolute(), run.absolute()))
 
-    def finish(self, cfg: DictConfig, facts: Mapping[str, Any]) -> None:
+    def finish(self, cfg: DictConfig, facts: Facts) -> None:
         """Notes that the training has ended, with ``facts`` about it."""
         write_text(OmegaConf.to_yaml(cfg, resolve=True), self.path / "config.yaml")
         files = recorded(self.path, checkpoints.folder(self.path).rglob("*.ckpt"))

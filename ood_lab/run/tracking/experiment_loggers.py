@@ -17,6 +17,7 @@ import pandas as pd
 import wandb
 from omegaconf import DictConfig
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, one_line
 from ood_lab.common.file_records import text_sha256
 from ood_lab.metrics import metric_of
@@ -291,7 +292,7 @@ def check_login(loggers: Mapping[str, Mapping[str, Any]]) -> None:
             wandb.login()
 
 
-def check_sweep(config: Mapping[str, Any]) -> None:
+def check_sweep(config: Settings) -> None:
     """Checks the configuration of a W&B sweep, as in ``conf/wandb_sweep.yaml``.
 
     Raises:
@@ -343,11 +344,11 @@ def make_loggers(cfg: DictConfig, folder: Path) -> list[Logger]:
     return loggers
 
 
-def _of_wandb(node: Mapping[str, Any]) -> bool:
+def _of_wandb(node: Settings) -> bool:
     return str(node.get("_target_", "")).endswith("WandbLogger")
 
 
-def _named(folder: Path, node: Mapping[str, Any]) -> dict[str, str]:
+def _named(folder: Path, node: Settings) -> dict[str, str]:
     """The name shown in W&B for a run that the user has not named; W&B would invent one."""
     return {"name": FinishedRun(folder).label} if _of_wandb(node) and not node.get("name") else {}
 

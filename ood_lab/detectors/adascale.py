@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -109,7 +110,11 @@ class AdaSCALE(NetworkDetector):
         if len(self.percentiles) != 2 or self.percentiles[0] > self.percentiles[1]:
             shown = list(self.percentiles)
             raise UserError(f"detector.{self.name}.percentiles={shown}: give two, the lower first")
-        self._column = AdaSCALEColumn(self.k1, self.k2, self.o)
+
+    @cached_property
+    def extraction_hook(self) -> AdaSCALEColumn:
+        """Q and C_o."""
+        return AdaSCALEColumn(self.k1, self.k2, self.o)
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``stability [N]``, C_o + λQ of the fit images, ascending."""

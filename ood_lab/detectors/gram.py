@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Annotated, Self
 
 import torch
@@ -128,21 +129,22 @@ class Gram(NetworkDetector):
     seed: int = 0
     fit_split: FitSplit = "train"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._gram = self._column = GramColumn(self.layers, self.powers)
+    @cached_property
+    def extraction_hook(self) -> GramColumn:
+        """The Gram vectors."""
+        return GramColumn(self.layers, self.powers)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Two ranges per class, the held-out rows, one chunk.
 
         0 before the column knows its backbone (:meth:`GramColumn.layers`).
         """
-        rows = 2 * c + round(n * self.held_out)
-        return 4 * (rows * self._gram.width + 5 * CHUNK_FLOATS) if self._gram.width else 0
+        width, rows = self.extraction_hook.width, 2 * c + round(n * self.held_out)
+        return 4 * (rows * width + 5 * CHUNK_FLOATS) if width else 0
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
         """The size of the ranges."""
-        what = f"ranges of {self._gram.width:,} entries for {c:,} classes"
+        what = f"ranges of {self.extraction_hook.width:,} entries for {c:,} classes"
         return what, "give fewer layers or powers with detector.gram.layers, detector.gram.powers"
 
     def fit(self, bank: FeatureBank) -> Self:

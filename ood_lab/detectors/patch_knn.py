@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Literal, Self
 
 import torch
@@ -192,9 +193,10 @@ class PatchKNN(NetworkDetector):
     seed: int = 0
     fit_split: FitSplit = "train"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._column = PlacesColumn(self.layers, self.dims, self.seed)
+    @cached_property
+    def extraction_hook(self) -> PlacesColumn:
+        """The features of the places."""
+        return PlacesColumn(self.layers, self.dims, self.seed)
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``bank [K, D]``, ``half_square [K]`` and ``group [K]``, of the fit images."""

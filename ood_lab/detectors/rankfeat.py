@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -196,9 +197,10 @@ class RankFeat(NetworkDetector):
     stages: Sequence[str] | None = None
     squarings: Count = 6
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._column = RankFeatColumn(self.stages, self.fusion, self.squarings)
+    @cached_property
+    def extraction_hook(self) -> RankFeatColumn:
+        """The logits without the top components."""
+        return RankFeatColumn(self.stages, self.fusion, self.squarings)
 
     @property
     def cost(self) -> Cost:

@@ -251,7 +251,7 @@ class CLIPNScore(NetworkDetector):
     """
 
     name = "clipn"
-    _column = CLIPNColumn()
+    extraction_hook = CLIPNColumn()
 
     rule: Rule = "atd"
 

@@ -203,7 +203,7 @@ class IDLikeScore(NetworkDetector):
     """
 
     name = "idlike"
-    _column = IDLikeColumn()
+    extraction_hook = IDLikeColumn()
 
     probability: bool = False
 

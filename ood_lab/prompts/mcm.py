@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -120,9 +122,10 @@ class LMCM(NetworkDetector):
 
     temperature: Positive = 1.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._column = LocalMCMColumn(self.temperature)
+    @cached_property
+    def extraction_hook(self) -> LocalMCMColumn:
+        """The local term."""
+        return LocalMCMColumn(self.temperature)
 
     def score(self, bank: FeatureBank) -> Tensor:
         """-local, ``[N]`` in [-1, 0)."""

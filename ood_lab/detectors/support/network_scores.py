@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -20,30 +21,29 @@ from ood_lab.schema.run_record import Facts
 class NetworkDetector(Detector):
     """A detector that needs the network: its ``extraction_hook`` runs in the extraction pass.
 
-    Its constructor sets ``_column``, which is computed with the features; ``fit`` and ``score``
-    only read it from the bank.
+    It is computed with the features, always one and the same object; ``fit`` and ``score`` only
+    read it from the bank.
     """
 
     reads: tuple[Part, ...] = ("features", "logits", "level", "head", "maps")
 
     #: The setting that chooses the sub-modules which the column reads.
     layer_setting: ClassVar[str | None] = None
-    _column: BankColumn
 
     @property
+    @abstractmethod
     def extraction_hook(self) -> BankColumn:
         """The column that the extraction pass computes for this detector."""
-        return self._column
 
     def values(self, bank: FeatureBank) -> Tensor:
         """The column's values, ``[N, ...]``; needs no part of the bank that only a fit uses."""
-        return require_column(self, bank, self._column)
+        return require_column(self, bank, self.extraction_hook)
 
     def describe(self) -> Facts:
         """With the sub-modules of the network that were chosen."""
         settings = super().describe()
-        if self.layer_setting and self._column.names:
-            settings[self.layer_setting] = self._column.names
+        if self.layer_setting and self.extraction_hook.names:
+            settings[self.layer_setting] = self.extraction_hook.names
         return settings
 
     def second_values(self, bank: FeatureBank) -> Tensor:

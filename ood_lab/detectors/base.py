@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from inspect import signature
 from types import MappingProxyType
-from typing import Any, Literal, Self, TypeVar, cast, get_args
+from typing import Literal, Self, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -87,7 +87,7 @@ class Detector(ABC):
     chosen: str = ""
     fit_split: FitSplit | None = None
     fitted: Tensors = cast("Tensors", MappingProxyType({}))
-    used: dict[str, Any] = cast("dict[str, Any]", MappingProxyType({}))
+    used: Facts = cast("Facts", MappingProxyType({}))
     network: str | None = None
 
     def __init__(self) -> None:  # noqa: B027 (a detector without settings)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
@@ -216,13 +215,12 @@ def _distinct(candidates: list[_Candidate], names: list[str]) -> list[_Candidate
     kept: list[_Candidate] = []
     for one in candidates:
         pairs = (((one.tensors[k], other.tensors[k]) for k in names) for other in kept)
-        if not any(all(a is b or _same(a, b) for a, b in pair) for pair in pairs):
+        if not any(
+            all(a is b or (a.dtype == b.dtype and torch.equal(a, b)) for a, b in pair)
+            for pair in pairs
+        ):
             kept.append(one)
     return kept
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.dtype == b.dtype and torch.equal(a, b)
 
 
 def _averaged(label: str) -> bool:

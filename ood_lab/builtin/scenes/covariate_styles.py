@@ -13,6 +13,7 @@ from ood_lab.builtin.vessels.drawings.backgrounds import rgb
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
 from ood_lab.common.arguments import Settings
 from ood_lab.common.files import packaged_table
+from ood_lab.common.grouping import grouped
 
 #: What lies behind the objects: the place as it is, or its outlines on paper or in the dark.
 Ground = Literal["place", "paper", "dark"]
@@ -67,8 +68,5 @@ STYLES = {
 }
 #: Images of these sizes are drawn; some styles have tiles of 4 pixels.
 SIZES = range(64, 257, 4)
-
-
-def styles_of_level(level: int) -> tuple[str, ...]:
-    """Names of the styles at one covariate level (0 to 5)."""
-    return tuple(name for name, style in STYLES.items() if style.level == level)
+#: Names of the styles at each covariate level, 0 to 5.
+STYLES_OF_LEVEL = grouped((style.level, name) for name, style in STYLES.items())

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.builtin.scenes.covariate_styles import STYLES, styles_of_level
+from ood_lab.builtin.scenes.covariate_styles import STYLES, STYLES_OF_LEVEL
 from ood_lab.builtin.scenes.places import PLACES
 from ood_lab.builtin.scenes.rendering import Visible, render, visible
 from ood_lab.builtin.scenes.scene import RENDERER, Scene
@@ -151,7 +151,7 @@ class ScenesDataset(RenderedScenes):
             rng = generator(seed, index, f"scenes/{name}/row")
             first, second = rng.random(2).tolist()
             semantic, covariate = rng.integers(1, 6, 2).tolist()
-            style = pick(rng, styles_of_level(covariate if second < restyled else 0))
+            style = pick(rng, STYLES_OF_LEVEL[covariate if second < restyled else 0])
             place = _PLACES[index % len(_PLACES)]
             rows.append(_Row(place, style, semantic if first < breaks else 0))
         labels = [index % len(_PLACES) for index in range(n)]
@@ -187,7 +187,7 @@ class ScenesGrid(RenderedScenes):
         rows = []
         for index in range(n):
             semantic, covariate = cells[index % len(cells)]
-            style = pick(generator(seed, index, f"scenes/{name}/row"), styles_of_level(covariate))
+            style = pick(generator(seed, index, f"scenes/{name}/row"), STYLES_OF_LEVEL[covariate])
             rows.append(_Row(_PLACES[index // len(cells) % len(_PLACES)], style, semantic))
         super().__init__(name, rows, [UNKNOWN] * n, [], seed, size, prefix)
 

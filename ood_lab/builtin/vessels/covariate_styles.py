@@ -21,6 +21,7 @@ from ood_lab.builtin.vessels.drawings.backgrounds import (
 )
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
 from ood_lab.common.files import packaged_table
+from ood_lab.common.grouping import grouped
 
 
 @dataclass(frozen=True)
@@ -191,8 +192,5 @@ STYLES = {
     name: VesselStyle(globals().get(f"_{name}", photo), **entry)
     for name, entry in packaged_table(__package__, "styles.yaml").items()
 }
-
-
-def styles_of_level(level: int) -> tuple[str, ...]:
-    """Names of the styles at one covariate level (0 to 5)."""
-    return tuple(name for name, style in STYLES.items() if style.level == level)
+#: Names of the styles at each covariate level, 0 to 5.
+STYLES_OF_LEVEL = grouped((style.level, name) for name, style in STYLES.items())

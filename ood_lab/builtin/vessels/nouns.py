@@ -22,6 +22,7 @@ from ood_lab.builtin.vessels.drawings.signed_distances import (
 from ood_lab.builtin.vessels.periods import CATEGORIES, PERIODS
 from ood_lab.common.arguments import Settings
 from ood_lab.common.files import packaged_table
+from ood_lab.common.grouping import grouped
 
 _TURN = 2 * math.pi
 
@@ -132,11 +133,8 @@ CONTAINERS = tuple(
 )
 #: Broader words of a ding or gui, after its own name.
 BRONZE_HYPERNYMS = ("ritual bronze", *NOUNS["hu"].hypernyms)
-
-
-def nouns_of_level(level: int) -> tuple[str, ...]:
-    """Names of the things at one semantic level (1 to 5)."""
-    return tuple(name for name, noun in NOUNS.items() if noun.level == level)
+#: Names of the things at each semantic level, 1 to 5.
+NOUNS_OF_LEVEL = grouped((noun.level, name) for name, noun in NOUNS.items())
 
 
 def _with_article(words: str) -> str:

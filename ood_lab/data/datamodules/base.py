@@ -25,7 +25,7 @@ from ood_lab.common.hints import check_known
 from ood_lab.common.tensor_file import Batch, Transform
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.data.checks.check_report import CheckReport, Finding, ImageSize, SetSummary, id_size
-from ood_lab.data.checks.dataset_checks import check_data
+from ood_lab.data.checks.dataset_checks import Checking, check_data
 from ood_lab.data.checks.label_checks import require_labels
 from ood_lab.data.datamodules.class_labels import Labels
 from ood_lab.data.datamodules.epoch_sampler import (
@@ -36,7 +36,6 @@ from ood_lab.data.datamodules.epoch_sampler import (
 )
 from ood_lab.data.datamodules.preparation_steps import (
     OUTLIERS,
-    Checking,
     Loading,
     Shots,
     add_outliers,
@@ -262,15 +261,7 @@ class OODDataModule(L.LightningDataModule):
                 "there is no OOD set: data.ood.NAME=DIR adds one, synthetic_ood=corruptions "
                 "makes one of ID test"
             )
-        report = check_data(
-            splits,
-            self.checking.check,
-            self.checking.on_broken,
-            self.checking.on_duplicates,
-            self.checking.cache_dir,
-            self.seed,
-            self._ood_of(splits),
-        )
+        report = check_data(splits, self.checking, self.seed, self._ood_of(splits))
         for name, rows in report.broken.items():
             splits[name] = _less(splits[name], rows)
             self.notes.append(f"unreadable images of {name} skipped: {len(rows)}")

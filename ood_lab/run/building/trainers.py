@@ -127,10 +127,10 @@ def check_processes(trainer: L.Trainer) -> None:
 
 def check_batch_size(data: Mapping[str, Any], trainer: L.Trainer) -> None:
     """Raises :class:`UserError` where the devices do not divide ``data.batch_size``."""
-    from ood_lab.data.datamodules.preparation_steps import batch_on_each
+    from ood_lab.data.datamodules.preparation_steps import Loading
 
-    devices = trainer.world_size
-    batch_on_each(data.get("batch_size", devices), data.get("per_device_batch_size"), devices)
+    devices, per_device = trainer.world_size, data.get("per_device_batch_size")
+    Loading(data.get("batch_size", devices), per_device_batch_size=per_device).on_each(devices)
 
 
 def check_length(trainer: Settings) -> None:

@@ -133,14 +133,16 @@ def _folder_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
 def _named_tokenizer(source: ClipSource, cache_dir: str | None, download: bool) -> Any:
     foreign = source.config["text_cfg"].get("hf_tokenizer_name")
     offline = {"local_files_only": not download} if foreign else {}
-    try:
-        with _quiet(), one_attempt() if foreign and download else nullcontext():
-            return open_clip.get_tokenizer(source.name, cache_dir=cache_dir, **offline)
-    except OSError as error:
-        raise UserError(
-            f"the tokenizer {foreign} of {source.name} is not whole in the cache: set "
-            "clip.download=true once, or clip.cache_dir=DIR to a filled cache"
-        ) from error
+    problem = (
+        f"the tokenizer {foreign} of {source.name} is not whole in the cache: set "
+        "clip.download=true once, or clip.cache_dir=DIR to a filled cache"
+    )
+    with (
+        reported_as(problem, OSError),
+        _quiet(),
+        one_attempt() if foreign and download else nullcontext(),
+    ):
+        return open_clip.get_tokenizer(source.name, cache_dir=cache_dir, **offline)
 
 
 class _FolderFacts(NamedTuple):

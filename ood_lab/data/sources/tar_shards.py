@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path, suggestion
 from ood_lab.data.sources.file_facts import Facts, file_facts
@@ -115,11 +115,10 @@ def read_shards(
         if not images:
             continue
         find = find or _label(images[0][1], pattern, label)
-        try:
+        problem = f"'{shard[0]}' has names that are not UTF-8: write it again"
+        with reported_as(problem, UnicodeEncodeError):
             addresses.append(texts_of([f"{shard[0]}#{part.name}" for part, _ in images]))
             labels.append(texts_of([find(part.name, parts) for part, parts in images]))
-        except UnicodeEncodeError as error:
-            raise UserError(f"'{shard[0]}' has names that are not UTF-8: write it again") from error
         spans = [(number, part.member.start, part.member.size) for part, _ in images]
         places.append(np.array(spans, Members.PLACE))
     if not addresses:

@@ -131,12 +131,9 @@ def save_onnx(
             p_deviation = _compare_decisions(graph, scored, calibrated, pictures, make)
             facts = {"preprocessing": "true", "deviation": repr(p_deviation)}
     content = _described(graph, calibrated, facts)
-    try:
-        with replaced(place) as file:
-            file.write_bytes(content)
-            share(file)
-    except OSError as error:
-        raise UserError(f"'{place}' cannot be written: {error}") from error
+    with reported_as(f"'{place}' cannot be written: {{reason}}", OSError), replaced(place) as file:
+        file.write_bytes(content)
+        share(file)
     return p_deviation
 
 

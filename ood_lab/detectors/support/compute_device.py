@@ -11,13 +11,13 @@ and the rank that follows from them must not depend on the device.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import reported_as
 from ood_lab.features.bank import FeatureBank
 
 _CPU = torch.device("cpu")
@@ -49,17 +49,14 @@ def head_on_device(bank: FeatureBank) -> tuple[Tensor, Tensor]:
     return on_device(bank.head_weight).double(), on_device(bank.head_bias).double()
 
 
-@contextmanager
-def within_device_memory(detector: str) -> Iterator[None]:
+def within_device_memory(detector: str) -> AbstractContextManager[None]:
     """Turns an exhausted GPU into a message.
 
     Raises:
         UserError: names the detector and the remedy.
     """
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise UserError(
-            f"{detector} does not fit into the memory of {compute_device()}: set "
-            "detector_device=cpu, or remove it from detector=[...]"
-        ) from error
+    return reported_as(
+        f"{detector} does not fit into the memory of {compute_device()}: set detector_device=cpu, "
+        "or remove it from detector=[...]",
+        torch.OutOfMemoryError,
+    )

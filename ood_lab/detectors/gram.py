@@ -11,6 +11,7 @@ from annotated_types import Interval, MinLen
 from torch import Tensor
 
 from ood_lab.common.arguments import Count
+from ood_lab.common.tensor_arithmetic import permutation
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.layer_probe import LayerColumn, split_layers
@@ -155,7 +156,7 @@ class Gram(NetworkDetector):
             raise DetectorRefusal(
                 f"Gram: {n} fit {unit_of(bank)}s cannot be split {self.held_out:.0%} off"
             )
-        order = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed))
+        order = permutation(n, self.seed)
         held_out = torch.isin(codes, order[:n_held])
         held, kept = bank.rows(held_out), (~held_out).nonzero().flatten()
         self.fitted = self._ranges(bank, kept)

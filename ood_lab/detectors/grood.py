@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.arguments import Count
+from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.detectors.base import DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import blocks, squared_distances
 from ood_lab.detectors.support.neighbour_search import (
@@ -77,7 +78,7 @@ class GROOD(CappedBankDetector):
         half_square = torch.empty(len(kept), dtype=torch.float64)
         for rows, x in blocks(bank.features, kept):
             gradients[rows] = self._gradient(x.double()).float().cpu()
-            half_square[rows] = gradients[rows].double().square().sum(dim=1) / 2
+            half_square[rows] = squared_norms(gradients[rows].double()) / 2
         self.fitted |= {"gradients": gradients, "half_square": half_square}
         self.used = {"bank": len(kept)}
         return self
@@ -98,4 +99,4 @@ class GROOD(CappedBankDetector):
         gradient = self._gradient(x.double())
         gradients, half = self.fitted["gradients"], self.fitted["half_square"]
         best = largest_products(gradient, Rows(gradients, offset=-half), 1)[:, 0]
-        return (gradient.square().sum(dim=1) - 2 * best).clamp(min=0)
+        return (squared_norms(gradient) - 2 * best).clamp(min=0)

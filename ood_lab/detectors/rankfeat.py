@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ood_lab.common.arguments import Count, Positive
+from ood_lab.common.tensor_arithmetic import full_precision
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Cost, DetectorRefusal, with_settings
 from ood_lab.detectors.support.layer_probe import Probe, check_names, probe, stage_names
@@ -102,7 +103,7 @@ class RankFeatColumn(BankColumn):
             component = (channels[:, :, None] * positions[:, None]).view(previous.shape)
             rest = (previous.float() - component).to(previous.dtype)
             features.append(_rerun(backbone, self.names, rest).float().mean(dim=(2, 3)))
-        with torch.autocast(image.device.type, enabled=False):
+        with full_precision(image):
             head = backbone.head
             assert head is not None  # it is read
             bias = None if head.bias is None else head.bias.float()
@@ -110,7 +111,7 @@ class RankFeatColumn(BankColumn):
 
     def _top(self, map_: Tensor) -> tuple[Tensor, Tensor]:
         # Half precision would round the singular vectors to three digits.
-        with torch.autocast(map_.device.type, enabled=False):
+        with full_precision(map_):
             return top_component(map_.float().flatten(2), self.squarings)
 
 

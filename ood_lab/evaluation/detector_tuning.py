@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
+from ood_lab.common.tensor_arithmetic import random_numbers
 from ood_lab.data.checks.check_report import shared_content
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ID_SPLITS
@@ -323,7 +324,7 @@ def synthetic_outliers(bank: FeatureBank, seed: int) -> Banks:
     Returns:
         Banks of N and of up to N rows, label -1, without columns.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = random_numbers(seed)
     n, d = bank.features.shape
     order = torch.rand(n, d, generator=generator).argsort(dim=0)
     outliers = {"shuffled": _bank(bank, bank.features.gather(0, order))}

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ood_lab.common.progress import Pace
+from ood_lab.common.tensor_arithmetic import full_precision
 from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.features.extraction_hooks import BankColumn, GradientColumn, input_gradients
 from ood_lab.models.backbone import Backbone
@@ -330,7 +331,7 @@ class Extractor(LightningModule):
         head = self.backbone.head
         if logits.dtype == torch.float32 or head is None:
             return logits.float()
-        with torch.autocast(features.device.type, enabled=False):
+        with full_precision(features):
             bias = None if head.bias is None else head.bias.float()
             return F.linear(features, head.weight.float(), bias)
 

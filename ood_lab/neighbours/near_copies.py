@@ -8,6 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ood_lab.common.tensor_arithmetic import squared_norms
+
 #: Of more images near copies are not looked for: all pairs are compared.
 MOST_IMAGES = 5_000
 #: The share of groups that are none; where there is none, the probability of any.
@@ -81,7 +83,7 @@ def near_copies(features: Tensor, labels: Tensor | None = None) -> Tensor:
 def _unit_distances(features: Tensor, labels: Tensor | None) -> NDArray[np.float64]:
     """Of vectors of length 1, ``[N, N]``; :data:`_APART` of two classes."""
     unit = torch.nn.functional.normalize(features.double().cpu(), dim=1)
-    squares = unit.square().sum(dim=1)
+    squares = squared_norms(unit)
     distances = (squares[:, None] + squares - 2 * unit @ unit.T).clamp_(min=0).sqrt_()
     if labels is not None:
         distances[labels[:, None] != labels] = _APART

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_arithmetic import full_precision
 from ood_lab.common.tensor_file import Batch
 from ood_lab.models.output import Output
 from ood_lab.models.training.classifier import Classifier, Schedule
@@ -58,7 +59,7 @@ class PromptLearner(Classifier):
 
     def scaled(self, features: Tensor, texts: Tensor) -> Tensor:
         """Cosines times the logit scale, in float32 under any precision of the trainer."""
-        with torch.autocast(features.device.type, enabled=False):
+        with full_precision(features):
             return self.backbone.clip.logit_scale * (features.float() @ texts.float().T)
 
     def on_validation_epoch_start(self) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from ood_lab.clip import ClipModel
 from ood_lab.clip.backbone import ClipImages
 from ood_lab.common.arguments import Positive
+from ood_lab.common.tensor_arithmetic import full_precision
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Detector, DetectorRefusal, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
@@ -62,7 +63,7 @@ class LocalMCMColumn(BankColumn):
         """The likeliest class of the clearest region."""
         _, local = _clip_of(backbone).image_features_and_local(image)
         assert backbone.head is not None  # a CLIP's are texts
-        with torch.autocast(image.device.type, enabled=False):
+        with full_precision(image):
             best = concept_matching(local, backbone.head.weight.float(), self.temperature)
         return best.amax(dim=1)
 

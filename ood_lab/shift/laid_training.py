@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ood_lab.common.arguments import BatchSize, Count, Positive, Seed, Share
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_arithmetic import full_precision, random_numbers
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.schema.run_record import Facts
 from ood_lab.shift.laid import Decomposition, energy_shares, polar_factor
@@ -88,7 +89,7 @@ class Triplets(Dataset[Tensor]):
     seed: int
 
     def __post_init__(self) -> None:
-        self.generator = torch.Generator().manual_seed(self.seed)
+        self.generator = random_numbers(self.seed)
 
     def __len__(self) -> int:
         return self.batches
@@ -178,7 +179,7 @@ class LaidTraining(LightningModule):
         self.clip = dict(clip)
         # nn.Linear computes f A^T, so its weight is W^T.
         self.projection = nn.Linear(width, width, bias=False)
-        generator = torch.Generator().manual_seed(seed)
+        generator = random_numbers(seed)
         start = nn.init.orthogonal_(torch.empty(width, width), generator=generator)
         if orthogonality == "cayley":
             parametrizations.orthogonal(self.projection, orthogonal_map="cayley")
@@ -218,7 +219,7 @@ class LaidTraining(LightningModule):
 
     def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
         """Loss of a batch ``[3, B, l]``."""
-        with torch.autocast(self.device.type, enabled=False):
+        with full_precision(batch):
             W = self.W
             anchors, labels, templates = batch.float()
             margin, halves = (
@@ -238,7 +239,7 @@ class LaidTraining(LightningModule):
 
     def validation_step(self, batch: Tensor, batch_idx: int) -> None:
         """Logs the accuracy on held-out triplets, the orthogonality error and energy shares."""
-        with torch.autocast(self.device.type, enabled=False):
+        with full_precision(batch):
             W = self.W
             anchors, labels, templates = batch.float()
             halves = triplet_distances(W, anchors, labels, templates)

@@ -35,6 +35,7 @@ from ood_lab.data.sources.image_formats import register_formats
 from ood_lab.data.sources.image_stores import Store
 from ood_lab.data.sources.pixel_decoding import PERCENTILES, TOP, WHOLE, Decoding
 from ood_lab.metrics.causes import auroc
+from ood_lab.schema.arrays import spaced_rows
 from ood_lab.schema.image_statistics import FORMAT
 from ood_lab.schema.results import Tables
 
@@ -380,7 +381,7 @@ def nearly_black(sets: Mapping[str, FileDataset], readable: pd.DataFrame) -> Ite
     """
     for name, part in readable.groupby("split", sort=False):
         data = sets[str(name)]
-        chosen = np.unique(np.linspace(0, len(part) - 1, DARK_SAMPLE).astype(int))
+        chosen = spaced_rows(len(part), DARK_SAMPLE)
         paths = part["path"].iloc[chosen].tolist()
         values = pixel_values(paths, data.store, data.decoding, data.cache_dir)
         if len(values):

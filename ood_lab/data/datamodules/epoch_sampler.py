@@ -22,6 +22,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from ood_lab.common.arguments import with_settings
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_arithmetic import random_numbers
 from ood_lab.common.tensor_file import Batch, Transform
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 
@@ -51,7 +52,7 @@ class EpochSampler(Sampler[AugmentedRow]):
         """Draws the pairs of the current epoch."""
         job = int(os.environ.get("PL_GLOBAL_SEED", 0))  # as seed_everything leaves it
         state = np.random.SeedSequence([job, self.seed, self.epoch()]).generate_state(1)
-        generator = torch.Generator().manual_seed(int(state[0]))
+        generator = random_numbers(int(state[0]))
         if self.weights is None:
             rows = torch.randperm(self.n, generator=generator)
         else:

@@ -31,6 +31,7 @@ from ood_lab.data.sources.pixel_decoding import (
     range_of,
 )
 from ood_lab.data.sources.reading_warnings import ReadingWarning
+from ood_lab.schema.arrays import spaced_rows
 from ood_lab.schema.image_columns import GROUP
 
 Identify = Literal["content", "stat"]
@@ -234,7 +235,7 @@ def found_decoding(
         UserError: the range cannot be known.
     """
     decoding = Decoding(max_megapixels=max_megapixels)
-    rows = np.unique(np.linspace(0, len(paths) - 1, _SAMPLE).astype(int))
+    rows = spaced_rows(len(paths), _SAMPLE)
     values = pixel_values([paths[row] for row in rows], store, decoding, cache_dir)
     value_range, text = range_of(values, pixel_range)
     remarks = [ReadingWarning(text, doubtful=pixel_range == "auto")] if text else []

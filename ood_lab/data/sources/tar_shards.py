@@ -20,7 +20,7 @@ from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path, suggestion
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.folders import NO_LABEL, in_junk
-from ood_lab.data.sources.image_formats import ARRAYS, image_extensions
+from ood_lab.data.sources.image_formats import ARRAYS, image_extensions, is_picture
 from ood_lab.data.sources.image_lists import texts_of
 from ood_lab.data.sources.image_stores import Members, ShardMember, ShardStore
 
@@ -60,7 +60,7 @@ def are_shards(path: str) -> bool:
         return False
     names = [entry.name for entry in os.scandir(place) if not entry.name.startswith(".")]
     # WebDataset leaves lists of its shards beside them, people their licences.
-    if any(os.path.splitext(name)[1].lower() in image_extensions() for name in names):
+    if any(map(is_picture, names)):
         return False
     if any(name.endswith(".mds") for name in names):
         raise UserError(

@@ -22,6 +22,7 @@ from torchvision.transforms import CenterCrop, Compose, Grayscale, Normalize, Re
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath, replaced, share
+from ood_lab.common.tensor_arithmetic import random_numbers
 from ood_lab.common.tensor_file import Transform
 from ood_lab.detectors.base import Detector
 from ood_lab.detectors.deployment.calibration import CalibratedDetector
@@ -156,7 +157,7 @@ def _varied(images: Tensor) -> Tensor:
     """The images, and of some of them other contrasts and colours, and blends; and noise."""
     few = images[:VARIED]
     blends = (few + few.roll(1, 0).flip(-1)) / 2
-    noise = torch.randn(few.shape, generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(few.shape, generator=random_numbers(0))
     variants = [*(factor * few for factor in CONTRASTS), few.roll(1, 1), blends, noise]
     return torch.cat([images, *variants])
 

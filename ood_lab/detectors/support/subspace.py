@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.arguments import Count
+from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Detector, DetectorRefusal
 from ood_lab.detectors.support.chunked_arithmetic import blocks, map_rows
@@ -86,7 +87,7 @@ def shrunk(
     centers, fourth = on_device(means), 0.0
     for rows, x in blocks(bank.features, counted):
         away = x.double() - centers[on_device(groups[counted[rows]])]
-        fourth += float(away.square().sum(dim=1).square().sum())
+        fourth += float(squared_norms(away).square().sum())
     mu, square = float(covariance.trace()) / d, float(covariance.square().sum())
     spread = square - d * mu**2
     rho = min(1.0, (fourth / len(counted) - square) / n / spread) if spread > 0 else 1.0

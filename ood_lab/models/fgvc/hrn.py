@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.common.arguments import Share
+from ood_lab.common.tensor_arithmetic import permutation
 from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.label_tree import Hierarchy
@@ -137,7 +138,7 @@ def shown_leaves(labels: Tensor, proportion: float, seed: int) -> Tensor:
     Returns:
         ``[N] bool``.
     """
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    order = permutation(len(labels), seed)
     shown = torch.zeros(len(labels), dtype=torch.bool)
     for label in labels[labels != UNKNOWN].unique():
         members = order[labels[order] == label]

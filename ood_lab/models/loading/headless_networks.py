@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.models.loading.wrapped_network import Reading, read
 from ood_lab.models.trial_passes import evaluating
 
@@ -67,7 +68,7 @@ def nearest_mean_head(features: Tensor, labels: Tensor, classes: int) -> tuple[T
     x = features.double()
     sums = torch.zeros(classes, x.shape[1], dtype=x.dtype).index_add_(0, labels, x)
     means = sums / torch.bincount(labels, minlength=classes)[:, None]
-    return means, -means.square().sum(dim=1) / 2
+    return means, -squared_norms(means) / 2
 
 
 def linear_head(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:

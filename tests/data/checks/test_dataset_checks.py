@@ -131,9 +131,7 @@ def test_only_files_of_equal_size_are_hashed(sets, monkeypatch):
     shutil.copy(root / "train/cat/000.jpg", root / "far/sea/000.jpg")
     asked = []
     hashes = Files.sha256
-    monkeypatch.setattr(
-        Files, "sha256", lambda files, path: asked.append(path) or hashes(path)
-    )
+    monkeypatch.setattr(Files, "sha256", lambda files, path: asked.append(path) or hashes(path))
     assert [o.count for o in check_data(splits, Checking()).overlaps] == [1]
     assert len(asked) < 10
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from ood_lab.common.file_records import text_sha256
 
+RandomStream = np.random.Generator
+
 
 @dataclass(frozen=True)
 class Resampling:
@@ -18,7 +20,7 @@ class Resampling:
     seed: int = 0
 
 
-def stream(seed: int, name: str, *numbers: int) -> np.random.Generator:
+def stream(seed: int, name: str, *numbers: int) -> RandomStream:
     """The random numbers of one use of a seed.
 
     ``SeedSequence(seed, spawn_key=(crc32(name), *numbers))``: numpy fills short keys with zeros, so
@@ -33,7 +35,7 @@ def stream(seed: int, name: str, *numbers: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
-def text_stream(seed: int, *texts: str) -> np.random.Generator:
+def text_stream(seed: int, *texts: str) -> RandomStream:
     """The random numbers of one use of a seed, which texts of any length tell apart.
 
     Its state is the start of the SHA-256 of ``seed/text/...``: older than :func:`stream`, and kept

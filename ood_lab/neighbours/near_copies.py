@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ood_lab.common.tensor_arithmetic import squared_norms
+from ood_lab.schema.arrays import Bools, Floats, Ints
 
 #: Of more images near copies are not looked for: all pairs are compared.
 MOST_IMAGES = 5_000
@@ -80,7 +81,7 @@ def near_copies(features: Tensor, labels: Tensor | None = None) -> Tensor:
     return torch.from_numpy(_outermost_nodes(tree, marks))
 
 
-def _unit_distances(features: Tensor, labels: Tensor | None) -> NDArray[np.float64]:
+def _unit_distances(features: Tensor, labels: Tensor | None) -> Floats:
     """Of vectors of length 1, ``[N, N]``; :data:`_APART` of two classes."""
     unit = torch.nn.functional.normalize(features.double().cpu(), dim=1)
     squares = squared_norms(unit)
@@ -90,7 +91,7 @@ def _unit_distances(features: Tensor, labels: Tensor | None) -> NDArray[np.float
     return distances.fill_diagonal_(0).numpy()
 
 
-def _dimension(distances: NDArray[np.float64], rows: NDArray[np.int64]) -> float:
+def _dimension(distances: Floats, rows: Ints) -> float:
     """The dimension m that some rows show."""
     between = distances[np.ix_(rows, rows)]
     np.fill_diagonal(between, _APART)
@@ -104,7 +105,7 @@ def _dimension(distances: NDArray[np.float64], rows: NDArray[np.int64]) -> float
     return float(max(dimensions))
 
 
-def _above(tree: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _above(tree: Floats, chosen: Bools) -> Bools:
     """Nodes with a chosen one inside."""
     n = len(tree) + 1
     above = np.zeros(2 * n - 1, bool)
@@ -113,7 +114,7 @@ def _above(tree: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.b
     return above[n:]
 
 
-def _outermost_nodes(tree: NDArray[np.float64], marks: NDArray[np.integer]) -> NDArray[np.int64]:
+def _outermost_nodes(tree: Floats, marks: NDArray[np.integer]) -> Ints:
     """First row of the outermost node of each row with mark 1 that no mark 2 contains."""
     n = len(tree) + 1
     first = np.arange(2 * n - 1)

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Pixels = NDArray[np.uint8]
 
 
 def spaced_rows(n: int, most: int) -> Ints:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ood_lab.builtin.vessels.drawings.backgrounds import rgb, smooth
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
+from ood_lab.common.random_streams import RandomStream
 from ood_lab.schema.arrays import Bools
 
 Colour = tuple[float, float, float]
@@ -48,7 +49,7 @@ class Canvas:
     size: int
     lift: float
     tint: Array
-    rng: np.random.Generator
+    rng: RandomStream
 
     def __post_init__(self) -> None:
         self.image = np.zeros((3, self.size, self.size), np.float32)

@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ood_lab.builtin.scenes.canvas import Canvas
 from ood_lab.builtin.scenes.covariate_styles import STYLES
@@ -17,7 +16,8 @@ from ood_lab.builtin.vessels.covariate_styles import Layers
 from ood_lab.builtin.vessels.drawings.backgrounds import rgb
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
 from ood_lab.builtin.vessels.scene import to_pixels
-from ood_lab.schema.arrays import Bools
+from ood_lab.common.random_streams import RandomStream
+from ood_lab.schema.arrays import Bools, Pixels
 
 #: Strength of outlines in drawings: of objects and their parts, and of the place behind.
 _LINES, _PLACE_LINES = 3.0, 0.9
@@ -54,7 +54,7 @@ def _seen(item: SceneObject, mask: Bools) -> Visible:
     return Visible(item, mask, box, int(mask.sum()))
 
 
-def render(scene: Scene, rng: np.random.Generator) -> NDArray[np.uint8]:
+def render(scene: Scene, rng: RandomStream) -> Pixels:
     """Paints a scene, ``[H, W, 3] uint8``; ``rng`` gives the fine texture."""
     style = STYLES[scene.style]
     layers = _compose(scene, rng)
@@ -65,14 +65,14 @@ def render(scene: Scene, rng: np.random.Generator) -> NDArray[np.uint8]:
     return to_pixels(style.paint(layers))
 
 
-def _backdrop(scene: Scene, rng: np.random.Generator) -> Array:
+def _backdrop(scene: Scene, rng: RandomStream) -> Array:
     setting = scene.setting
     canvas = Canvas(scene.size, setting.lift, rgb(*setting.tint), rng)
     PLACES[scene.place].paint(canvas)
     return canvas.image[..., ::-1] if setting.mirrored else canvas.image
 
 
-def _compose(scene: Scene, rng: np.random.Generator) -> Layers:
+def _compose(scene: Scene, rng: RandomStream) -> Layers:
     """All objects, each over those before it; colours are kept apart from their coverage."""
     backdrop = _backdrop(scene, rng)
     shape = (scene.size, scene.size)

@@ -18,6 +18,7 @@ from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.builtin.vessels.scene import pick
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
+from ood_lab.common.random_streams import RandomStream
 from ood_lab.schema.arrays import Bools
 
 #: Largest share of an object's pixels that others may hide.
@@ -63,7 +64,7 @@ class Layout:
         size: height and width of the image, pixels.
     """
 
-    rng: np.random.Generator
+    rng: RandomStream
     place: str
     setting: Setting
     size: int
@@ -199,7 +200,7 @@ def check_size(size: int) -> None:
 
 
 def sample_scene(
-    rng: np.random.Generator,
+    rng: RandomStream,
     *,
     size: int = 96,
     place: str | None = None,
@@ -250,20 +251,20 @@ def sample_scene(
     return Scene(place, style, size, setting, layout.items())
 
 
-def _setting(rng: np.random.Generator) -> Setting:
+def _setting(rng: RandomStream) -> Setting:
     mirrored, lift, lamp, bright, *tint = rng.uniform(-1.0, 1.0, 7).tolist()
     red, green, blue = (1.0 + 0.07 * bright + 0.03 * shift for shift in tint)
     return Setting(mirrored > 0, 0.03 * lift, (red, green, blue), lamp)
 
 
-def _strangers(rng: np.random.Generator, place: str, level: int, room: int) -> list[ObjectRequest]:
+def _strangers(rng: RandomStream, place: str, level: int, room: int) -> list[ObjectRequest]:
     if not level or room < 1:
         return []
     count = 1 + int(rng.binomial(room - 1, _STRANGERS))
     return [ObjectRequest(pick(rng, things_at(place, level))) for _ in range(count)]
 
 
-def _expected(rng: np.random.Generator, place: str, room: int) -> list[ObjectRequest]:
+def _expected(rng: RandomStream, place: str, room: int) -> list[ObjectRequest]:
     """Things from the prior of a place, some of them in groups."""
     names, cumulative = _chances(place)
     requests: list[ObjectRequest] = []
@@ -285,7 +286,7 @@ def _chances(place: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
     return tuple(prior), tuple(cumulative[:-1].tolist())
 
 
-def _look(rng: np.random.Generator, wish: ObjectRequest, size: int, lamp: float) -> Look:
+def _look(rng: RandomStream, wish: ObjectRequest, size: int, lamp: float) -> Look:
     thing = THINGS[wish.thing]
     # One draw a property, whatever was asked for: nothing else moves when a wish changes.
     draws = rng.random(11).tolist()

@@ -22,6 +22,7 @@ from ood_lab.builtin.vessels.drawings.backgrounds import (
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
 from ood_lab.common.files import packaged_table
 from ood_lab.common.grouping import grouped
+from ood_lab.common.random_streams import RandomStream
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Layers:
     shadow: Array
     patina: Array
     backdrop: Array
-    rng: np.random.Generator
+    rng: RandomStream
 
     @property
     def size(self) -> int:

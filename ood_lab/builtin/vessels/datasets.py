@@ -11,7 +11,6 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 
 from ood_lab.builtin.vessels.covariate_styles import STYLES_OF_LEVEL
@@ -30,9 +29,10 @@ from ood_lab.builtin.vessels.scene import (
 )
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
+from ood_lab.common.random_streams import RandomStream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, ValueNames
 from ood_lab.data.sources.pixel_cache import KeptImages
-from ood_lab.schema.arrays import Bools
+from ood_lab.schema.arrays import Bools, Pixels
 from ood_lab.schema.image_columns import LEVELS
 
 #: Pairs of semantic and covariate level but (0, 0), which is in distribution.
@@ -45,7 +45,7 @@ class RenderedImages(ImageDataset):
     _kept: KeptImages
 
     @abstractmethod
-    def _render(self, index: int) -> NDArray[np.uint8]:
+    def _render(self, index: int) -> Pixels:
         """The pixels of row ``index``, ``[H, W, 3]``."""
 
     def load_image(self, index: int) -> Image.Image:
@@ -94,7 +94,7 @@ class RenderedVessels(RenderedImages):
         table = pd.DataFrame({**described, **columns})
         super().__init__(name, table, classes, digest.hexdigest(), names)
 
-    def _render(self, index: int) -> NDArray[np.uint8]:
+    def _render(self, index: int) -> Pixels:
         texture = generator(self._seed, index, f"{self._stream}/texture")
         return render(self._scenes[index], texture)
 
@@ -111,7 +111,7 @@ class _Shift:
     styles: Sequence[str]
     backgrounds: Sequence[str] = ()
 
-    def sample(self, rng: np.random.Generator, index: int, ambiguity: float) -> VesselScene:
+    def sample(self, rng: RandomStream, index: int, ambiguity: float) -> VesselScene:
         """A scene; dated vessels visit all 22 pairs of category and period in turn."""
         if not self.nouns:
             category, period = _cycle(index)

@@ -29,6 +29,7 @@ from ood_lab.clip.weight_sources import (
     find_source,
     read_config,
 )
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, one_line, reported_as
 from ood_lab.models.loading.hub_models import one_attempt
 
@@ -122,7 +123,7 @@ def untrained_clip(folder: str | Path | None = None) -> ClipModel:
     return ClipModel(model, tokenizer, place.name, folder_facts(place).templates)
 
 
-def _folder_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
+def _folder_tokenizer(folder: Path, config: Settings) -> Any:
     """The tokenizer of a model in a folder: its own vocabulary if it has one."""
     if (folder / VOCABULARY).is_file():
         return WordTokenizer.load(folder / VOCABULARY, config["text_cfg"]["context_length"])
@@ -231,7 +232,7 @@ def create(
     load_weights: bool = True,
     precision: str = "fp32",
     quick_gelu: bool | None = None,
-    preprocess: dict[str, Any] | None = None,
+    preprocess: Settings | None = None,
 ) -> nn.Module:
     """``open_clip.create_model`` without its chatter.
 

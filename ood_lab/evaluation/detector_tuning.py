@@ -74,7 +74,7 @@ class Selection:
         warnings: an optimum at the edge of its grid, a grid of which nothing works.
     """
 
-    record: dict[str, Any]
+    record: Facts
     detectors: dict[str, Detector] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 

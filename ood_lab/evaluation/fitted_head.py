@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +24,7 @@ log = logging.getLogger(__name__)
 
 def fit_head(
     backbone: Backbone, trainer: Trainer, data: OODDataModule, root: Path, validated: bool = False
-) -> dict[str, Any]:
+) -> Facts:
     """Fits the head of a backbone, ``fitted_head`` or linear; all processes must call it.
 
     Features of ID train are extracted, or read from the bank; the logits of that bank mean nothing.

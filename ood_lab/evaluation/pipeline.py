@@ -40,7 +40,7 @@ from ood_lab.report.shift.shift_tables import WORDS as SHIFT_WORDS
 from ood_lab.report.verdict import WORDS, Verdict
 from ood_lab.schema.image_columns import LEVELS, MADE_OF
 from ood_lab.schema.results import ID_TEST, joined, write_results
-from ood_lab.schema.run_record import RunRecord
+from ood_lab.schema.run_record import Facts, RunRecord
 
 log = logging.getLogger(__name__)
 
@@ -132,12 +132,12 @@ class MethodScores:
                 sets.rows, banks, detectors, refused, inputs.limit, in_words
             )
         detectors = {name: detectors[name] for name in timing}
-        facts: dict[str, dict[str, Any]] = {
+        facts: dict[str, Facts] = {
             name: {"input_type": d.input_type} | d.used_settings() | timing[name]
             for name, d in detectors.items()
         }
         costs = {name: COSTS.index(d.cost) for name, d in detectors.items()}
-        ensemble: dict[str, Any] = {}
+        ensemble: Facts = {}
         if inputs.members:
             member = EnsembleMember("1", dict(detectors), dict(banks), table)
             table, columns, ensemble = with_ensemble(

@@ -16,7 +16,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.weights_entries import WeightsFile, same_shapes, weights_of
-from ood_lab.models.weights_formats import read_weights
+from ood_lab.models.weights_formats import Checkpoint, read_weights
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def load_weights(
     name: str | None = None,
     new_head: str | Sequence[str] = (),
     headless: bool = False,
-) -> dict[str, Any]:
+) -> Checkpoint:
     """Loads ``file`` into ``module``, all tensors or none.
 
     Reads ``.safetensors`` files and everything ``torch.load(weights_only=True)`` reads: plain

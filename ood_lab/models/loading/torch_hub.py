@@ -58,9 +58,7 @@ def torch_hub_backbone(
     )
 
 
-def _load(
-    repo: str, name: str, source: str, download: bool, arguments: dict[str, Any]
-) -> nn.Module:
+def _load(repo: str, name: str, source: str, download: bool, arguments: Settings) -> nn.Module:
     folder = Path(repo) if source == "local" else _cached(repo)
     if source == "local" and not Path(repo, "hubconf.py").is_file():
         raise UserError(f"model.repo={repo} holds no hubconf.py: name the folder of a clone")

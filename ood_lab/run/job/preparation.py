@@ -19,6 +19,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.credentials import check_secret
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path
@@ -136,7 +137,7 @@ def _shortened(cfg: DictConfig) -> DictConfig:
     return cfg
 
 
-def _of_any_seed(cfg: DictConfig, settings: dict[str, Any]) -> dict[str, Any]:
+def _of_any_seed(cfg: DictConfig, settings: Settings) -> Settings:
     """The settings with 0 wherever a value names the seed, so that all seeds share a hash."""
     if cfg.seed == 0:
         return settings
@@ -173,7 +174,7 @@ def recipe_of(cfg: DictConfig, overrides: Sequence[str]) -> str | None:
     return f"conf/{taken} (preset={cfg.preset})"
 
 
-def _resolved(cfg: DictConfig) -> dict[str, Any]:
+def _resolved(cfg: DictConfig) -> Settings:
     with values_explained():
         return plain(cfg, whole=True)
 

@@ -9,7 +9,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import recorded
@@ -61,7 +61,7 @@ class RunFolder:
                 "wait for it, or change name= or seed="
             )
 
-    def records(self) -> dict[str, dict[str, Any]]:
+    def records(self) -> dict[str, Facts]:
         """Sizes and hashes of the files that later commands read, for the record."""
         tables = (file for file in self.path.iterdir() if file.suffix in _READ_BACK)
         files = [file for file in tables if file.is_file() and file.name != MANIFEST]

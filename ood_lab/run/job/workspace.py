@@ -174,7 +174,7 @@ class Workspace:
         return Path(self.cfg.paths.answers)
 
     @cached_property
-    def _resolved(self) -> dict[str, Any]:
+    def _resolved(self) -> Facts:
         return plain(self.cfg)
 
     @property
@@ -183,12 +183,12 @@ class Workspace:
         return copy.deepcopy(self._resolved)
 
     @made_of("model", "ckpt", "loss")
-    def model(self) -> dict[str, Any]:
+    def model(self) -> Settings:
         """The resolved ``model`` node."""
         return self.settings["model"]
 
     @made_of("metrics")
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> Settings:
         """``fpr95_positive``, ``n_bootstrap`` and ``min_count``."""
         return self.settings["metrics"]
 
@@ -198,7 +198,7 @@ class Workspace:
         return Resampling(int(self.metrics["n_bootstrap"]), self.seed)
 
     @made_of("report_by")
-    def report_by(self) -> dict[str, Any]:
+    def report_by(self) -> Settings:
         """The resolved ``report_by`` node."""
         return self.settings["report_by"]
 

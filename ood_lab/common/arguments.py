@@ -33,7 +33,11 @@ Workers = Annotated[int, Interval(ge=0, le=1_024)]
 Levels = Annotated[int, Interval(ge=1, le=1_000)]
 Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 Positive = Annotated[float, Gt(0)]
+NotNegative = Annotated[float, Ge(0)]
 Share = Annotated[float, Interval(ge=0, le=1)]
+#: Above 0; above 0 and below 1.
+PositiveShare = Annotated[float, Interval(gt=0, le=1)]
+InnerShare = Annotated[float, Interval(gt=0, lt=1)]
 
 #: By name: a node of the configuration, the arguments of a call, or all that a result depends on.
 Settings = Mapping[str, Any]

@@ -11,7 +11,7 @@ import torch
 from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
-from ood_lab.common.arguments import Positive
+from ood_lab.common.arguments import NotNegative, Positive, PositiveShare
 from ood_lab.common.errors import UserError
 from ood_lab.detectors.base import FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
@@ -19,9 +19,7 @@ from ood_lab.detectors.support.compute_device import head_on_device
 from ood_lab.detectors.support.feature_shaping import scale_ratio_each
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.detectors.support.requirements import (
-    NotNegative,
     Percentile,
-    PositiveShare,
 )
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import GradientColumn

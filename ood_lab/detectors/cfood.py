@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ood_lab.common.arguments import Count
+from ood_lab.common.arguments import Count, PositiveShare
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import (
     map_rows,
@@ -18,7 +18,6 @@ from ood_lab.detectors.support.chunked_arithmetic import (
 )
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.detectors.support.neighbour_search import choose_rows, unit
-from ood_lab.detectors.support.requirements import PositiveShare
 from ood_lab.features.bank import FeatureBank
 
 #: Shares κ that neighbourhoods are tried at: fine where they are small.

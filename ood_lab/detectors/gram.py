@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Annotated, Self
 
 import torch
-from annotated_types import Interval, MinLen
+from annotated_types import MinLen
 from torch import Tensor
 
-from ood_lab.common.arguments import Count
+from ood_lab.common.arguments import Count, InnerShare
 from ood_lab.common.tensor_arithmetic import permutation
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal, FitSplit, with_settings
@@ -126,7 +126,7 @@ class Gram(NetworkDetector):
     layers: str | Sequence[str] = "stages"
     powers: Annotated[Sequence[Count], MinLen(1)] = (1, 2, 3, 4, 5)
     divide_by_confidence: bool = True
-    held_out: Annotated[float, Interval(gt=0, lt=1)] = 0.1
+    held_out: InnerShare = 0.1
     seed: int = 0
     fit_split: FitSplit = "train"
 

@@ -10,13 +10,14 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from ood_lab.common.arguments import NotNegative
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import FitSplit, with_settings
 from ood_lab.detectors.mds import MDS
 from ood_lab.detectors.support.chunked_arithmetic import squared_distances
 from ood_lab.detectors.support.layer_probe import LayerColumn, channels_first, split_layers
 from ood_lab.detectors.support.network_scores import NetworkDetector, input_step, require_std, sign
-from ood_lab.detectors.support.requirements import NotNegative, require_labels
+from ood_lab.detectors.support.requirements import require_labels
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.moments import digest_of

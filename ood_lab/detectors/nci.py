@@ -6,10 +6,10 @@ from typing import Self
 
 from torch import Tensor
 
+from ood_lab.common.arguments import NotNegative
 from ood_lab.detectors.base import Detector, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.compute_device import head_on_device
-from ood_lab.detectors.support.requirements import NotNegative
 from ood_lab.features.bank import FeatureBank
 
 #: Length below which x − μ counts as zero and is not scaled to length 1.

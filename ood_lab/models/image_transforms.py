@@ -15,7 +15,7 @@ from timm.data import create_transform
 from torch import Tensor
 from torchvision.transforms import Compose, Grayscale, Normalize, ToTensor
 
-from ood_lab.common.arguments import Positive, check_values
+from ood_lab.common.arguments import Positive, PositiveShare, check_values
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.tensor_file import Transform
 from ood_lab.models.backbone import Backbone, DataConfig
@@ -69,7 +69,7 @@ class TransformSettings(TypedDict, total=False):
     input_size: Pixels | tuple[Pixels, Pixels, Pixels] | None
     mean: float | Sequence[float] | None
     std: Positive | Sequence[Positive] | None
-    crop_pct: Annotated[float, Interval(gt=0, le=1)] | None
+    crop_pct: PositiveShare | None
     # timm takes an unknown mode for "center" without a word.
     crop_mode: Literal["center", "squash", "border"] | None
     interpolation: Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"] | None

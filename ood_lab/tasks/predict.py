@@ -6,14 +6,19 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
 import pandas as pd
 import torch
-from annotated_types import Interval
 from torch import Tensor
 
-from ood_lab.common.arguments import BatchSize, Count, Positive, Workers
+from ood_lab.common.arguments import (
+    BatchSize,
+    Count,
+    InnerShare,
+    Positive,
+    PositiveShare,
+    Workers,
+)
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.data.dataset import Splits
@@ -108,9 +113,9 @@ class Predict(Task):
     images: Given
     group: str | None
     detector_file: str | Sequence[str] | None
-    alpha: Annotated[float, Interval(gt=0, lt=1)] | None
+    alpha: InnerShare | None
     threshold: float | Mapping[str, float] | None
-    tpr: Annotated[float, Interval(gt=0, le=1)] | None
+    tpr: PositiveShare | None
     maps: bool
     onnx: bool
     batch_size: BatchSize

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from annotated_types import Interval
 
-from ood_lab.common.arguments import Count, Seed, check_values
+from ood_lab.common.arguments import Count, InnerShare, Seed, check_values
 from ood_lab.common.english import counted, first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
@@ -63,7 +63,7 @@ class SyntheticOOD:
     severities: Sequence[Severity] = SEVERITIES
     size: Annotated[int, Interval(ge=32, le=8192)] = 256
     held_out: Sequence[str] | None = None
-    share: Annotated[float, Interval(gt=0, lt=1)] = 0.3
+    share: InnerShare = 0.3
     images: Count = 1000
     by_set: bool = False
     seed: Seed = 0

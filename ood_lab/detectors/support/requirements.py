@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Annotated
 
-from annotated_types import Ge, Interval
 from pydantic import AfterValidator
 from torch import Tensor
 
@@ -24,8 +23,6 @@ def _percentile(value: float) -> float:
 
 
 Percentile = Annotated[float, AfterValidator(_percentile)]
-PositiveShare = Annotated[float, Interval(gt=0, le=1)]
-NotNegative = Annotated[float, Ge(0)]
 
 
 def require_column(detector: Detector, bank: FeatureBank, column: BankColumn) -> Tensor:

@@ -15,12 +15,13 @@ import torch.nn.functional as F
 from annotated_types import Ge
 from torch import Tensor, nn
 
+from ood_lab.common.arguments import NotNegative
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import AddedLayers, Backbone
 from ood_lab.models.output import Output
 
-Weight = Annotated[float, Ge(0)]
+Weight = NotNegative
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from ood_lab.api.image_batches import (
 from ood_lab.api.loader_checks import EachImageOnce
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
+from ood_lab.common.tensor_arithmetic import largest_difference
 from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import split_by_columns
@@ -120,7 +121,7 @@ def _with_head(
     z_given = matrix_of(logits, "logits")
     if z_given.shape != z.shape:
         raise UserError(f"logits {list(z_given.shape)} should be {list(z.shape)}")
-    error = float((z_given - z).abs().max())
+    error = largest_difference(z_given, z)
     if error > 1e-3 * max(1.0, float(z.abs().max())):
         raise UserError(
             f"the logits are not those of the head: off by {error:.2g}; are these the "

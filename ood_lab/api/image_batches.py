@@ -13,6 +13,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from ood_lab.common.cpu_cores import out_of_shared_memory
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_arithmetic import all_finite
 from ood_lab.common.tensor_file import Batch
 
 Head = nn.Module | tuple[ArrayLike, ArrayLike | None]
@@ -83,7 +84,7 @@ def matrix_of(values: Any, name: str) -> Tensor:
         raise UserError(
             f"{name} {list(matrix.shape)} should have two dimensions, one row per image"
         )
-    if not bool(matrix.isfinite().all()):
+    if not all_finite(matrix):
         raise UserError(f"{name} have NaN or infinite values")
     return matrix
 
@@ -237,5 +238,5 @@ def _check_batch(images: Any) -> None:
         )
     if not len(images):
         raise UserError("there is no image in images")
-    if not bool(images.isfinite().all()):
+    if not all_finite(images):
         raise UserError("images have NaN or infinite values")

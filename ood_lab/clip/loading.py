@@ -31,6 +31,7 @@ from ood_lab.clip.weight_sources import (
 )
 from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, one_line, reported_as
+from ood_lab.common.grouping import with_keys
 from ood_lab.models.loading.hub_models import one_attempt
 
 _PRECISIONS = ("fp32", "fp16", "bf16", "pure_fp16", "pure_bf16")
@@ -218,7 +219,7 @@ def _build(source: ClipSource, weights: Path, quick_gelu: bool, precision: str) 
         load_weights=not archive,
         precision=precision,
         quick_gelu=quick_gelu,
-        preprocess={k: v for k, v in source.preprocess.items() if k in _IMAGE_KEYS},
+        preprocess=with_keys(source.preprocess, _IMAGE_KEYS),
     )
     if archive:
         _load_torchscript(model, weights, source.name)

@@ -13,6 +13,16 @@ def squared_norms(x: Tensor) -> Tensor:
     return x.square().sum(dim=1)
 
 
+def all_finite(x: Tensor) -> bool:
+    """No NaN and nothing infinite."""
+    return bool(x.isfinite().all())
+
+
+def largest_difference(a: Tensor, b: Tensor) -> float:
+    """Largest |a - b|."""
+    return float((a - b).abs().max())
+
+
 def full_precision(x: Tensor) -> AbstractContextManager[None]:
     """No automatic mixed precision inside, on the device of ``x``."""
     return torch.autocast(x.device.type, enabled=False)

@@ -15,6 +15,7 @@ from ood_lab.common.arguments import check_values
 from ood_lab.common.arguments import with_settings as with_settings
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import without_keys
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.support.compute_device import compute_device, on_device, within_device_memory
 from ood_lab.features.bank import TILES, FeatureBank, other_network
@@ -207,8 +208,7 @@ class Detector(ABC):
     def describe(self) -> Facts:
         """Every setting, after ``fit`` as ``used``."""
         unused = set() if self.fit_split else {"fit_split"}
-        settings = {name: value for name, value in self.settings.items() if name not in unused}
-        return settings | self.used
+        return without_keys(self.settings, unused) | self.used
 
     def used_settings(self) -> Facts:
         """:meth:`describe` and, in words, the settings ``chosen`` from the fit images."""

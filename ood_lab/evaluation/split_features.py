@@ -13,6 +13,7 @@ from lightning import Trainer
 from ood_lab.common.arguments import Settings
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import without_none
 from ood_lab.common.stage_times import Stages
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.data.datamodules.base import OODDataModule
@@ -92,7 +93,7 @@ def split_by_reason(
     """Detectors that can be scored, and the reason for each of the others; None = there is none."""
     reasons = {name: reason(name, detector) for name, detector in detectors.items()}
     usable = {name: detector for name, detector in detectors.items() if reasons[name] is None}
-    return usable, {name: text for name, text in reasons.items() if text is not None}
+    return usable, without_none(reasons)
 
 
 def check_sizes(detectors: Detectors, data: OODDataModule, classes: int) -> None:
@@ -272,7 +273,7 @@ class Extraction:
             split: self._bank(split, columns, moments_for(detectors, split))
             for split, columns in plan.columns(detectors).items()
         } | self.of_sets([], plan.images)
-        return {split: bank for split, bank in banks.items() if bank is not None}
+        return without_none(banks)
 
     def images_left(
         self, detectors: Detectors, plan: PassPlan
@@ -370,7 +371,7 @@ class Extraction:
             dataset.transform = self.data.predict_dataset("test").transform
         banks = {split: self._bank(split) for split in splits}
         banks |= {dataset.name: self._bank_of(dataset) for dataset in images}
-        return {split: bank for split, bank in banks.items() if bank is not None}
+        return without_none(banks)
 
     @cached_property
     def passes(self) -> NetworkPasses:

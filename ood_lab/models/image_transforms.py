@@ -17,6 +17,7 @@ from torchvision.transforms import Compose, Grayscale, Normalize, ToTensor
 
 from ood_lab.common.arguments import Positive, PositiveShare, check_values
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.grouping import without_none
 from ood_lab.common.tensor_file import Transform
 from ood_lab.models.backbone import Backbone, DataConfig
 
@@ -84,7 +85,7 @@ def transform_options(**settings: Unpack[TransformSettings]) -> DataConfig:
     if unknown := settings.keys() - TransformSettings.__annotations__.keys():
         raise TypeError(f"got an unexpected keyword argument '{min(unknown)}'")
     check_values(transform_options, settings, "model.backbone")
-    options: DataConfig = {k: value for k, value in settings.items() if value is not None}
+    options: DataConfig = without_none(settings)
     if size := options.get("input_size"):
         options["input_size"] = (3, size, size) if isinstance(size, int) else tuple(size)
     means, deviations = _three(settings.get("mean")), _three(settings.get("std"))

@@ -14,6 +14,7 @@ import torch
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
+from ood_lab.common.grouping import without_keys
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.weights_formats import Checkpoint, read_weights, say, weight_lists, weight_sets
 
@@ -134,7 +135,7 @@ def _by_shape(candidates: list[_Candidate], target: Tensors, path: Path, headles
     for candidate in sorted(candidates, key=lambda c: (not _averaged(c.label), len(c.prefix))):
         tensors = candidate.tensors
         for head in ([], _last_layer(tensors)) if headless else ([],):
-            body = {name: value for name, value in tensors.items() if name not in head}
+            body = without_keys(tensors, head)
             if names := same_shapes(body, target):
                 left = f"; its head '{', '.join(head)}' is dropped" if head else ""
                 say(path, f"its {len(names)} tensors are taken in their order, by shape{left}")

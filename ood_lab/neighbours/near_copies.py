@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ood_lab.common.tensor_arithmetic import squared_norms
+from ood_lab.common.tensor_arithmetic import all_finite, squared_norms
 from ood_lab.schema.arrays import Bools, Floats, Ints
 
 #: Of more images near copies are not looked for: all pairs are compared.
@@ -57,7 +57,7 @@ def near_copies(features: Tensor, labels: Tensor | None = None) -> Tensor:
     """
     n = len(features)
     groups = np.arange(n)
-    if not 4 <= n <= MOST_IMAGES or not features.numel() or not bool(features.isfinite().all()):
+    if not 4 <= n <= MOST_IMAGES or not features.numel() or not all_finite(features):
         return torch.from_numpy(groups)
     distances = _unit_distances(features, labels)
     pairs = scipy.spatial.distance.squareform(distances, checks=False)

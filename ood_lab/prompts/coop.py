@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import with_keys
 from ood_lab.common.tensor_arithmetic import full_precision
 from ood_lab.common.tensor_file import Batch
 from ood_lab.models.output import Output
@@ -73,7 +74,7 @@ class PromptLearner(Classifier):
         super().on_save_checkpoint(checkpoint)
         kept = {f"backbone.{name}" for name in self.backbone.learned.state_dict()}
         weights = checkpoint["state_dict"]
-        checkpoint["state_dict"] = {k: v for k, v in weights.items() if k in kept}
+        checkpoint["state_dict"] = with_keys(weights, kept)
         checkpoint["prompts"] = self.backbone.settings
 
     def on_load_checkpoint(self, checkpoint: Checkpoint) -> None:

@@ -19,6 +19,7 @@ from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
+from ood_lab.common.grouping import without_none
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.synthesis import (
@@ -162,7 +163,7 @@ class Transfer(Task):
         weights: torch.dtype,
     ) -> None:
         """Makes what is missing of a plan, and writes what was made."""
-        options = {k: value for k, value in (self.arguments or {}).items() if value is not None}
+        options = without_none(self.arguments or {})
         settings = {
             "prompt": self.prompt,
             "adapter scale": self.adapter_scale,

@@ -14,6 +14,7 @@ from annotated_types import Interval
 from ood_lab.common.arguments import Count, InnerShare, Seed, check_values
 from ood_lab.common.english import counted, first_of
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import with_keys
 from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import stream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, ImageSets, Splits, columns_with
@@ -138,7 +139,7 @@ class SyntheticOOD:
         distance_of = distances(above, held)
         sets = self._held_out_sets(test, distance_of)
         _check_free(sets, splits)
-        parts = {name: data for name, data in splits.items() if name in labelled}
+        parts = with_keys(splits, labelled)
         kept = without_classes(parts, held)
         notes = [
             f"held out {len(held)} of {len(classes)} classes: "

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 from torch import Tensor
 
+from ood_lab.common.tensor_arithmetic import all_finite
 from ood_lab.detectors.base import Detector, DetectorRefusal, unserved
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
@@ -68,7 +69,7 @@ def require_two_classes(detector: Detector, bank: FeatureBank) -> None:
 
 def require_finite(detector: Detector, statistic: Tensor) -> Tensor:
     """Returns ``statistic`` of the fit split, or rejects one with NaN or infinite entries."""
-    if not bool(statistic.isfinite().all()):
+    if not all_finite(statistic):
         raise DetectorRefusal(
             f"{type(detector).__name__}: the {detector.fit_split} features hold NaN or infinity"
         )

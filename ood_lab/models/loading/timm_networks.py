@@ -17,6 +17,7 @@ from ood_lab.common.arguments import Settings
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath
+from ood_lab.common.grouping import without_none
 from ood_lab.common.hints import check_known
 from ood_lab.models.backbone import DataConfig
 from ood_lab.models.head_check import check_contract
@@ -327,7 +328,7 @@ def create_timm(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
     """
     _check_timm_name(name)
     from_hub = pretrained or name.startswith(("hf-hub:", "hf_hub:"))
-    arguments = {k: v for k, v in kwargs.items() if v is not None}
+    arguments = without_none(kwargs)
     rejected = reported_as(
         f"timm cannot build {name} with pretrained={pretrained}, {arguments}: {{reason}}",
         (TypeError, ValueError, AssertionError, RuntimeError),

@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from ood_lab.common.english import counted
+from ood_lab.common.grouping import without_keys
 from ood_lab.common.progress import Pace, duration
 from ood_lab.models.training.classifier import Classifier
 from ood_lab.models.weights_formats import Checkpoint
@@ -254,8 +255,7 @@ class TrainingProgressBar(RichProgressBar):
         self, trainer: Trainer, pl_module: LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
         """What the module logs for the bar."""
-        shown = super().get_metrics(trainer, pl_module)
-        return {key: value for key, value in shown.items() if key != "v_num"}
+        return without_keys(super().get_metrics(trainer, pl_module), ["v_num"])
 
 
 def epochs_for(batches: int, min_epochs: int, min_steps: int) -> int:

@@ -18,6 +18,7 @@ from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import reported_as
 from ood_lab.common.file_records import damaged, recorded, text_sha256
 from ood_lab.common.files import lock, read_json, write_text
+from ood_lab.common.grouping import without_keys
 from ood_lab.run.building import checkpoints
 from ood_lab.run.job.run_directory import remove
 from ood_lab.run.job.run_identity import telling
@@ -46,7 +47,7 @@ def training_key(settings: Settings, data: OODDataModule, files: list[tuple[str,
         data: set up.
         files: names and hashes of the files that the settings name outside of the data.
     """
-    told = {k: v for k, v in telling(settings).items() if k not in (*EVALUATION, "ckpt")}
+    told = without_keys(telling(settings), (*EVALUATION, "ckpt"))
     sets = {name: data.splits[name].identity for name in _READ if name in data.splits}
     facts = [told, sets, data.classes, data.labels.plain(), str(data.image_size), files]
     text = json.dumps(facts, sort_keys=True, default=str)

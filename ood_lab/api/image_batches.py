@@ -15,6 +15,7 @@ from ood_lab.common.cpu_cores import out_of_shared_memory
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_arithmetic import all_finite
 from ood_lab.common.tensor_file import Batch
+from ood_lab.models.output import WeightAndBias
 
 Head = nn.Module | tuple[ArrayLike, ArrayLike | None]
 
@@ -89,7 +90,7 @@ def matrix_of(values: Any, name: str) -> Tensor:
     return matrix
 
 
-def head_arrays(head: Head) -> tuple[Tensor, Tensor]:
+def head_arrays(head: Head) -> WeightAndBias:
     """Weight ``[C, D]`` and bias ``[C]`` of a linear layer, or of the only one in a Sequential.
 
     Raises:

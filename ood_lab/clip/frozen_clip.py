@@ -25,6 +25,8 @@ from ood_lab.models.weights import weights_sha256
 #: weights use, pads with black, and timm's "border" with the mean.)
 _CROP_MODES = {"shortest": "center", "squash": "squash"}
 _TEXTS_A_BATCH = 512
+#: Features of images ``[B, d]``, and of their regions ``[B, P, d]``.
+GlobalAndLocal = tuple[Tensor, Tensor]
 #: Where nothing is known of the captions a model was trained on.
 PLAIN_TEMPLATES = ("a photo of a {}.",)
 
@@ -141,7 +143,7 @@ class ClipModel(KeyedModule):
         tower = _text_tower(self.model, self.name)
         return _normalised(_text_features(tower, self.model, embeddings, ids, crop))
 
-    def image_features_and_local(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def image_features_and_local(self, images: Tensor) -> GlobalAndLocal:
         """Global features ``[B, d]`` and features of all regions ``[B, P, d]`` in the same space.
 
         Raises:
@@ -237,7 +239,7 @@ class LocalFeaturesUnsupported(UserError):
     """This image tower has no features of regions in the space of the text."""
 
 
-def _local_features(visual: Any, images: Tensor, name: str) -> tuple[Tensor, Tensor]:
+def _local_features(visual: Any, images: Tensor, name: str) -> GlobalAndLocal:
     """Global ``[B, d]`` and local ``[B, P, d]`` features, not normalised.
 
     The local ones are of image regions in the space of the text (LoCoOp, arXiv:2306.01293;
@@ -280,7 +282,7 @@ def _unsupported(name: str, tower: str) -> LocalFeaturesUnsupported:
     )
 
 
-def _vit(visual: VisionTransformer, images: Tensor) -> tuple[Tensor, Tensor]:
+def _vit(visual: VisionTransformer, images: Tensor) -> GlobalAndLocal:
     blocks = visual.transformer.resblocks
     out = visual.forward_intermediates(
         images, indices=[len(blocks) - 2], output_fmt="NLC", output_extra_tokens=True
@@ -291,7 +293,7 @@ def _vit(visual: VisionTransformer, images: Tensor) -> tuple[Tensor, Tensor]:
     return out["image_features"], x if visual.proj is None else x @ visual.proj
 
 
-def _resnet(visual: ModifiedResNet, images: Tensor) -> tuple[Tensor, Tensor]:
+def _resnet(visual: ModifiedResNet, images: Tensor) -> GlobalAndLocal:
     # Index 4, the last stage, must be among them: open_clip drops the stages after the last one.
     out = visual.forward_intermediates(images, indices=[4])
     pool = visual.attnpool
@@ -299,7 +301,7 @@ def _resnet(visual: ModifiedResNet, images: Tensor) -> tuple[Tensor, Tensor]:
     return out["image_features"], pool.c_proj(pool.v_proj(cells)).flatten(1, 2)
 
 
-def _timm_vit(visual: TimmModel, images: Tensor) -> tuple[Tensor, Tensor]:
+def _timm_vit(visual: TimmModel, images: Tensor) -> GlobalAndLocal:
     trunk = visual.trunk
     x = trunk._pos_embed(trunk.patch_embed(images))
     x = trunk.norm_pre(trunk.patch_drop(x))

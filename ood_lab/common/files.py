@@ -36,6 +36,11 @@ def packaged_table(package: str, name: str) -> Any:
     return yaml.load(files(package).joinpath(name).read_text(encoding="utf-8"), YAML_LOADER)
 
 
+def absolute(path: StrPath) -> str:
+    """The path from the root; a leading ``~`` is the user's home."""
+    return os.path.abspath(os.path.expanduser(path))
+
+
 def require_space(folder: Path, needed: int, what: str) -> None:
     """Raises before work whose files the disk cannot hold.
 

@@ -17,6 +17,7 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.evaluation.split_features import Extraction
 from ood_lab.features.process_agreement import told_by_main
 from ood_lab.models import FITTED, Backbone
+from ood_lab.models.output import WeightAndBias
 from ood_lab.schema.run_record import Facts
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ def fit_head(
     return facts
 
 
-def _head_accuracy(features: Tensor, labels: ArrayLike, head: tuple[Tensor, Tensor]) -> float:
+def _head_accuracy(features: Tensor, labels: ArrayLike, head: WeightAndBias) -> float:
     weight, bias = (value.float() for value in head)
     right = F.linear(features.float(), weight, bias).argmax(dim=1) == torch.as_tensor(labels)
     return float(right.double().mean())

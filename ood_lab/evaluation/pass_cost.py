@@ -15,7 +15,7 @@ from ood_lab.common.english import counted, listed
 from ood_lab.common.progress import duration
 from ood_lab.detectors.base import COSTS, Detectors
 from ood_lab.evaluation.split_features import Extraction, PassPlan
-from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.extraction_hooks import Columns
 from ood_lab.features.extraction_pass import collate
 from ood_lab.features.lightning_extractor import Extractor
 from ood_lab.features.process_agreement import made_by_main
@@ -145,14 +145,14 @@ class _Timer:
         self._loading = 0.0 if workers else (time.perf_counter() - start) / len(self._image)
         self._known: dict[frozenset[str], float] = {}
 
-    def of(self, columns: Sequence[BankColumn]) -> float:
+    def of(self, columns: Columns) -> float:
         wanted = {column.key: column for column in columns}
         key = frozenset(wanted)
         if key not in self._known:
             self._known[key] = self._timed(list(wanted.values()))
         return (self._known[key] + self._loading) / self._trainer.world_size
 
-    def _timed(self, columns: Sequence[BankColumn]) -> float:
+    def _timed(self, columns: Columns) -> float:
         trainer, some = self._trainer, next(self._backbone.parameters(), None)
         home = torch.device("cpu") if some is None else some.device
         device = trainer.strategy.root_device

@@ -28,7 +28,7 @@ from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.bank_identity import NetworkIdentity
 from ood_lab.features.bank_store import BankStore
 from ood_lab.features.cached_extraction import extract, made_from, sums_bank
-from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.extraction_hooks import BankColumn, Columns
 from ood_lab.features.extraction_pass import DatasetParts, pass_through
 from ood_lab.features.image_groups import group_count
 from ood_lab.models import Backbone
@@ -151,7 +151,7 @@ class PassPlan:
 
     evaluated: Sequence[str]
     selection: Sequence[str] = ()
-    of_test: Sequence[BankColumn] = ()
+    of_test: Columns = ()
     images: Sequence[ImageDataset] = ()
 
     def columns(self, detectors: Detectors) -> dict[str, list[BankColumn]]:
@@ -196,7 +196,7 @@ class NetworkPasses:
     def bank(
         self,
         images: ImageDataset,
-        columns: Sequence[BankColumn] = (),
+        columns: Columns = (),
         moments: Collection[str] = (),
         passed: list[str] | None = None,
     ) -> FeatureBank | None:
@@ -218,7 +218,7 @@ class NetworkPasses:
         self,
         files: PartFiles,
         images: ImageDataset | Listing,
-        columns: Sequence[BankColumn],
+        columns: Columns,
         sink: Callable[[Trainer], PartSink],
         lenient: bool = False,
     ) -> list[int]:
@@ -259,7 +259,7 @@ class Extraction:
     trainer: Trainer
     root: Path
     stages: Stages = field(default_factory=Stages)
-    always: Sequence[BankColumn] = ()
+    always: Columns = ()
 
     def __post_init__(self) -> None:
         self.data.use_transform(eval=self.backbone.transform)
@@ -325,7 +325,7 @@ class Extraction:
         return banks
 
     def scored(
-        self, split: str, detectors: Detectors, folder: Path, kept: Sequence[BankColumn] = ()
+        self, split: str, detectors: Detectors, folder: Path, kept: Columns = ()
     ) -> ScoredSet | None:
         """Scores a set by fitted detectors while it passes, and keeps nothing else but ``kept``.
 
@@ -382,14 +382,14 @@ class Extraction:
         )
 
     def _bank(
-        self, split: str, columns: Sequence[BankColumn] = (), moments: Collection[str] = ()
+        self, split: str, columns: Columns = (), moments: Collection[str] = ()
     ) -> FeatureBank | None:
         return self._bank_of(self.data.predict_dataset(split), columns, moments)
 
     def _bank_of(
         self,
         images: ImageDataset,
-        columns: Sequence[BankColumn] = (),
+        columns: Columns = (),
         moments: Collection[str] = (),
     ) -> FeatureBank | None:
         passed: list[str] = []

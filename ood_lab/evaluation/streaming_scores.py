@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +21,7 @@ from ood_lab.evaluation.detector_fitting import each_that_works, fit_within
 from ood_lab.evaluation.detector_tuning import Selection, Tuning, with_tuned
 from ood_lab.evaluation.prediction.table_parts import PartFiles, PartSink
 from ood_lab.features.bank import Banks, FeatureBank
-from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.extraction_hooks import Columns
 from ood_lab.features.process_agreement import made_by_main
 from ood_lab.schema.run_record import BankRecord, Facts
 
@@ -66,7 +66,7 @@ class ScoreSink(PartSink):
     """
 
     def __init__(
-        self, files: PartFiles, detectors: Detectors, kept: Sequence[BankColumn], trainer: Trainer
+        self, files: PartFiles, detectors: Detectors, kept: Columns, trainer: Trainer
     ) -> None:
         super().__init__(files)
         self._detectors, self._kept = detectors, kept
@@ -102,7 +102,7 @@ def read_scored(
     record: BankRecord,
     num_classes: int,
     labels: Tensor,
-    kept: Sequence[BankColumn],
+    kept: Columns,
 ) -> ScoredSet:
     """What the parts hold.
 

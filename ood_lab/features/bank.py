@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.features.moments import Derived
 from ood_lab.models.head_kind import HeadKind, Part, parts_of
+from ood_lab.models.output import WeightAndBias
 from ood_lab.schema.image_columns import SEVERAL
 from ood_lab.schema.run_record import BankRecord
 
@@ -158,7 +159,7 @@ class FeatureBank:
 Banks = Mapping[str, FeatureBank]
 
 
-def weight_and_bias(head: nn.Linear | None) -> tuple[Tensor, Tensor]:
+def weight_and_bias(head: nn.Linear | None) -> WeightAndBias:
     """``[C, D]`` and ``[C]``, as a bank holds them; empty without a head."""
     if head is None:
         return torch.zeros(0, 0), torch.zeros(0)

@@ -43,6 +43,7 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_pass import Images, ReadErrors
 from ood_lab.features.moments import MOMENTS, Derived, Moments
 from ood_lab.features.row_shards import shard_name, writing
+from ood_lab.models.output import WeightAndBias
 from ood_lab.schema.run_record import BankRecord
 
 log = logging.getLogger(__name__)
@@ -249,7 +250,7 @@ class BankStore:
         n: int,
         columns: Sequence[str],
         record: BankRecord,
-        head: tuple[Tensor, Tensor] | None,
+        head: WeightAndBias | None,
     ) -> None:
         """Makes what a finished pass has written part of the bank; call it while ``locked``.
 

@@ -22,7 +22,7 @@ from ood_lab.common.files import require_space
 from ood_lab.features.bank import TILES, FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import FORMAT, NetworkIdentity, transform_text, versions
 from ood_lab.features.bank_store import BankStore, FeatureWriter, load
-from ood_lab.features.extraction_hooks import BankColumn, TilesColumn
+from ood_lab.features.extraction_hooks import Columns, TilesColumn
 from ood_lab.features.extraction_pass import (
     BlockConsumer,
     DatasetParts,
@@ -54,7 +54,7 @@ def extract(
     backbone: Backbone,
     dataset: Images,
     root: Path | str,
-    columns: Sequence[BankColumn] = (),
+    columns: Columns = (),
     *,
     batch_size: int = 256,
     num_workers: int = 0,

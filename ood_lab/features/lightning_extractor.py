@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any
@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from ood_lab.common.progress import Pace
 from ood_lab.common.tensor_arithmetic import full_precision
 from ood_lab.common.tensor_file import Batch, Tensors
-from ood_lab.features.extraction_hooks import BankColumn, GradientColumn, input_gradients
+from ood_lab.features.extraction_hooks import Columns, GradientColumn, input_gradients
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.forward_hooks import hooked
 from ood_lab.models.output import Output
@@ -162,7 +162,7 @@ class Extractor(LightningModule):
     def __init__(
         self,
         backbone: Backbone,
-        columns: Sequence[BankColumn] = (),
+        columns: Columns = (),
         batch_size: int = 256,
         description: str = "Extracting",
         keeps: bool = True,

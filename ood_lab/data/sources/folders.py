@@ -13,7 +13,7 @@ import pandas as pd
 
 from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import StrPath
+from ood_lab.common.files import StrPath, absolute
 from ood_lab.common.hints import missing_path
 from ood_lab.common.unicode_names import composed
 from ood_lab.data.dataset import UNKNOWN
@@ -36,7 +36,7 @@ def existing_folder(folder: StrPath) -> Path:
     Raises:
         UserError: there is none.
     """
-    place = Path(os.path.abspath(os.path.expanduser(folder)))
+    place = Path(absolute(folder))
     if not place.is_dir():
         raise missing_path(place)
     return place

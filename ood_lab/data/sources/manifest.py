@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import StrPath
+from ood_lab.common.files import StrPath, absolute
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.common.unicode_names import composed, existing
 from ood_lab.data.dataset import INTEGER_COLUMNS, UNKNOWN
@@ -330,7 +330,7 @@ def _base(file: Path, root: StrPath | None) -> Path:
 
 
 def _place(source: StrPath) -> Path:
-    return Path(existing(os.path.abspath(os.path.expanduser(source))))
+    return Path(existing(absolute(source)))
 
 
 def path_texts(paths: pd.Series, file: Path) -> Iterator[str]:

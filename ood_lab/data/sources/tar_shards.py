@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.common.files import StrPath
+from ood_lab.common.files import StrPath, absolute
 from ood_lab.common.hints import check_known, missing_path, suggestion
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.folders import NO_LABEL, in_junk
@@ -147,7 +147,7 @@ def _samples(shard: str, version: tuple[int, int], files: str) -> Iterator[dict[
 
 
 def _shards(pattern: str) -> list[str]:
-    place = os.path.abspath(os.path.expanduser(pattern))
+    place = absolute(pattern)
     if os.path.isdir(place):
         place = os.path.join(glob.escape(place), "*.tar")
     if match := _RANGE.search(place):

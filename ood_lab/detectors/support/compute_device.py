@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ood_lab.common.errors import reported_as
 from ood_lab.features.bank import FeatureBank
+from ood_lab.models.output import WeightAndBias
 
 _CPU = torch.device("cpu")
 _chosen: ContextVar[torch.device] = ContextVar("detector device", default=_CPU)
@@ -44,7 +45,7 @@ def on_device(values: Tensor) -> Tensor:
     return values.to(compute_device())
 
 
-def head_on_device(bank: FeatureBank) -> tuple[Tensor, Tensor]:
+def head_on_device(bank: FeatureBank) -> WeightAndBias:
     """Weight ``[C, D]`` and bias ``[C]`` of the head, float64, where detectors compute."""
     return on_device(bank.head_weight).double(), on_device(bank.head_bias).double()
 

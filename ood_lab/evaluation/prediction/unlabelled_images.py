@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import absolute
 from ood_lab.common.hints import missing_path
 from ood_lab.data.datamodules.image_groups import FOLDER, group_names
 from ood_lab.data.sources.file_facts import Facts, file_facts
@@ -202,7 +203,7 @@ def _listing_of(
     if isinstance(source, Manifest):
         if isinstance(place, str | os.PathLike) and (images := _pattern_files(str(place))):
             return Addresses(texts_of(images)), None
-        file = Path(os.path.abspath(os.path.expanduser(source.place)))
+        file = Path(absolute(source.place))
         if file.suffix.lower() in TABLES and file.is_file():
             return read_paths(file, source.root), source
     table, _, store = source.read([], ReadOptions(remarks.append))
@@ -211,7 +212,7 @@ def _listing_of(
 
 def _pattern_files(pattern: str) -> list[str]:
     """The image files of a pattern, or the one that a path names; none for other sources."""
-    path = os.path.abspath(os.path.expanduser(pattern))
+    path = absolute(pattern)
     if glob.has_magic(path) and not os.path.exists(path):
         matches = sorted(filter(os.path.isfile, glob.iglob(path, recursive=True)))
         images = pictures_among(list(filter(is_picture, matches)))

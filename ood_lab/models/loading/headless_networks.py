@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.models.loading.wrapped_network import Reading, read
+from ood_lab.models.output import WeightAndBias
 from ood_lab.models.trial_passes import evaluating
 
 #: Inverse strength of the penalty of :func:`linear_head`, the default of scikit-learn.
@@ -54,7 +55,7 @@ class WithHead(nn.Module):
         return "" if self.reading == Reading(logits=False) else repr(self.reading)
 
 
-def nearest_mean_head(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+def nearest_mean_head(features: Tensor, labels: Tensor, classes: int) -> WeightAndBias:
     """The class whose mean is nearest: z_c = μ_cᵀx − ½‖μ_c‖², which is ½‖x‖² − ½‖x − μ_c‖².
 
     Args:
@@ -71,7 +72,7 @@ def nearest_mean_head(features: Tensor, labels: Tensor, classes: int) -> tuple[T
     return means, -squared_norms(means) / 2
 
 
-def linear_head(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+def linear_head(features: Tensor, labels: Tensor, classes: int) -> WeightAndBias:
     """Multinomial logistic regression: min mean CE(Wx + b, y) + ‖W‖² / (2 C N), with C = 1.
 
     The objective is that of scikit-learn's ``LogisticRegression``. L-BFGS in float64 on centred
@@ -113,7 +114,7 @@ def linear_head(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor,
 
 
 #: By what ``model.head`` names them.
-FITTED: dict[str, Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]] = {
+FITTED: dict[str, Callable[[Tensor, Tensor, int], WeightAndBias]] = {
     "linear": linear_head,
     "nearest_mean": nearest_mean_head,
 }

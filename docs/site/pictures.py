@@ -28,8 +28,8 @@ PAGES: dict[str, list[tuple[str, str | None, int]]] = {
     "oodbench": [("oodbench", None, 720)],
     "oric": [("oric", None, 720)],
     "ode": [("ode", None, 830)],
-    "leaderboard": [("leaderboard", None, 900)],
-    "predictions": [("predictions", None, 1000)],
+    "leaderboard": [("leaderboard", None, 1130)],
+    "predictions": [("predictions", None, 1130)],
 }
 WIDTH = 1280  # of a browser's window
 FIGURE, TALLEST = 900, 1150  # pixels, at most; of a taller figure the upper part is shown
@@ -91,7 +91,7 @@ def save(picture: Image.Image, name: str, widest: int) -> None:
         size = widest, round(picture.height * widest / picture.width)
         picture = picture.resize(size, Image.Resampling.LANCZOS)
     picture = picture.crop((0, 0, picture.width, min(picture.height, TALLEST)))
-    picture.save(PICTURES / f"{name}.webp", quality=66, method=6)
+    picture.save(PICTURES / f"{name}.webp", quality=55, method=6)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def explained(chosen: Detectors) -> Iterator[None]:
         raise UserError(in_python(str(error), chosen)) from error
 
 
-def chosen_detectors(chosen: Chosen, preset: str) -> dict[str, Detector]:
+def chosen_detectors(chosen: Chosen, preset: str) -> Detectors:
     """Detectors with the settings of their YAML, or those that are given."""
     if isinstance(chosen, Mapping):
         return named(chosen)
@@ -76,7 +76,7 @@ def default_grids(detectors: Detectors) -> dict[str, Any]:
     }
 
 
-def _of_file(name: str, files: Mapping[str, Path], preset: str) -> dict[str, Detector]:
+def _of_file(name: str, files: Mapping[str, Path], preset: str) -> Detectors:
     """The detector of a YAML file, or those of a file that lists others."""
     if name not in files:
         raise UserError(f"there is no detector '{name}': {suggestion(name, files)}")

@@ -358,7 +358,7 @@ def _statistics(sets: Banks, rows: Mapping[str, pd.DataFrame]) -> pd.DataFrame |
 
 def _with_columns(
     detectors: Detectors, sets: Banks, evaluated: Sequence[str]
-) -> tuple[dict[str, Detector], dict[str, str]]:
+) -> tuple[Detectors, dict[str, str]]:
     """The detectors whose columns the banks have, and the reason for each of the others."""
     test = sets["test"]
     gives = test.gives | OF_NETWORKS  # a column says by itself that it is missing
@@ -393,7 +393,7 @@ def _with_columns(
     return usable, refused
 
 
-def _several_labels(sets: Banks) -> dict[str, FeatureBank]:
+def _several_labels(sets: Banks) -> Banks:
     """Where one set has several classes an image, the others have them too, one each or none."""
     if not any(bank.multilabel for bank in sets.values()):
         return dict(sets)
@@ -422,7 +422,7 @@ def _check_one_head(sets: Banks) -> None:
         )
         if of_bank.shape != of_train.shape or not torch.allclose(of_bank, of_train):
             raise UserError(f"the features of {name} have another head than those of train")
-        widths = [(of_set.features.shape[1], of_set.num_classes) for of_set in (bank, reference)]
+        widths = [(of_set.width, of_set.num_classes) for of_set in (bank, reference)]
         if widths[0] != widths[1]:
             raise UserError(
                 f"the set {name} has {widths[0][0]:,} features and {widths[0][1]:,} classes, "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,9 @@ from ood_lab.api.image_batches import (
 )
 from ood_lab.api.loader_checks import EachImageOnce
 from ood_lab.common.errors import UserError
-from ood_lab.common.tensor_file import Tensors
+from ood_lab.common.file_records import text_sha256
+from ood_lab.common.tensor_arithmetic import largest_difference
+from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import split_by_columns
 from ood_lab.features.bank import TILES, FeatureBank, weight_and_bias
@@ -120,7 +121,7 @@ def _with_head(
     z_given = matrix_of(logits, "logits")
     if z_given.shape != z.shape:
         raise UserError(f"logits {list(z_given.shape)} should be {list(z.shape)}")
-    error = float((z_given - z).abs().max())
+    error = largest_difference(z_given, z)
     if error > 1e-3 * max(1.0, float(z.abs().max())):
         raise UserError(
             f"the logits are not those of the head: off by {error:.2g}; are these the "
@@ -313,13 +314,13 @@ def extract_features(
         weight,
         bias,
         {key: torch.cat([part["columns"][key] for part in parts]) for key in parts[0]["columns"]},
-        BankRecord(network=hashlib.sha256(json.dumps(read).encode()).hexdigest()),
+        BankRecord(network=text_sha256(json.dumps(read))),
         backbone.label_classes,
         groups_of(of_images, n),
     )
 
 
-def _copied(rows: dict[str, Any]) -> dict[str, Any]:
+def _copied(rows: Batch) -> dict[str, Any]:
     return {
         key: _copied(values) if isinstance(values, dict) else values.to("cpu", copy=True)
         for key, values in rows.items()

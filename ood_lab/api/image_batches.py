@@ -13,6 +13,9 @@ from torch.utils.data import Dataset, IterableDataset
 
 from ood_lab.common.cpu_cores import out_of_shared_memory
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_arithmetic import all_finite
+from ood_lab.common.tensor_file import Batch
+from ood_lab.models.output import WeightAndBias
 
 Head = nn.Module | tuple[ArrayLike, ArrayLike | None]
 
@@ -82,12 +85,12 @@ def matrix_of(values: Any, name: str) -> Tensor:
         raise UserError(
             f"{name} {list(matrix.shape)} should have two dimensions, one row per image"
         )
-    if not bool(matrix.isfinite().all()):
+    if not all_finite(matrix):
         raise UserError(f"{name} have NaN or infinite values")
     return matrix
 
 
-def head_arrays(head: Head) -> tuple[Tensor, Tensor]:
+def head_arrays(head: Head) -> WeightAndBias:
     """Weight ``[C, D]`` and bias ``[C]`` of a linear layer, or of the only one in a Sequential.
 
     Raises:
@@ -122,7 +125,7 @@ _IMAGE = ("image", "images", "pixel_values", "img", "x", "input", "inputs")
 _LABEL = ("label", "labels", "y", "target", "targets")
 
 
-def batches_of(images: Images, labels: Any) -> Iterator[dict[str, Any]]:
+def batches_of(images: Images, labels: Any) -> Iterator[Batch]:
     """Batches as the extraction has them, ``{image, label, index}``, and ``group``, a list.
 
     Args:
@@ -236,5 +239,5 @@ def _check_batch(images: Any) -> None:
         )
     if not len(images):
         raise UserError("there is no image in images")
-    if not bool(images.isfinite().all()):
+    if not all_finite(images):
         raise UserError("images have NaN or infinite values")

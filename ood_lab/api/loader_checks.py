@@ -23,6 +23,7 @@ from torch.utils.data import (
 )
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_arithmetic import random_numbers
 from ood_lab.features.bank import Banks
 from ood_lab.schema.arrays import Ints
 
@@ -36,9 +37,8 @@ def row_keys(rows: Tensor) -> Ints:
     """A 64-bit hash of each row of ``[N, ...]``: equal rows have equal keys."""
     flat = rows.detach().reshape(len(rows), -1)
     flat = flat[:, :: max(1, -(-flat.shape[1] // _VALUES))]
-    generator = torch.Generator().manual_seed(0)
     ends = torch.iinfo(torch.int64)
-    factors = torch.randint(ends.min, ends.max, (flat.shape[1],), generator=generator) | 1
+    factors = torch.randint(ends.min, ends.max, (flat.shape[1],), generator=random_numbers(0)) | 1
     keys = [_hashed(part, factors.to(part.device)) for part in flat.split(_ROWS)]
     return torch.cat(keys).cpu().numpy() if keys else np.empty(0, np.int64)
 
@@ -59,7 +59,7 @@ def shared_rows(id_sets: Sequence[str], sets: Banks) -> Iterator[str]:
         sets: all banks by name.
     """
     keys = {
-        name: _telling(row_keys(bank.features if bank.features.shape[1] else bank.logits))
+        name: _telling(row_keys(bank.features if bank.width else bank.logits))
         for name, bank in sets.items()
     }
     order = list(sets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from PIL import Image
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ood_lab.api.feature_banks import as_backbone
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
+from ood_lab.common.tensor_file import Transform
 from ood_lab.detectors import CalibratedDetector, save_onnx
 from ood_lab.models import Backbone
 
@@ -23,7 +24,7 @@ def export_onnx(
     *,
     head: str | None = None,
     preprocessing: bool = True,
-    transform: Callable[[Image.Image], Tensor] | None = None,
+    transform: Transform | None = None,
 ) -> float | None:
     """Writes network and detector as one graph, from a picture to its p-value and the decision.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
@@ -12,12 +12,12 @@ from open_clip.model import CLIP, CustomTextCLIP
 from open_clip.modified_resnet import ModifiedResNet
 from open_clip.timm_model import TimmModel
 from open_clip.transformer import TextTransformer, VisionTransformer, text_global_pool
-from PIL import Image
 from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
-from ood_lab.models.backbone import KeyedModule
+from ood_lab.common.tensor_file import Transform
+from ood_lab.models.backbone import DataConfig, KeyedModule
 from ood_lab.models.image_transforms import evaluation_transform
 from ood_lab.models.weights import weights_sha256
 
@@ -25,6 +25,8 @@ from ood_lab.models.weights import weights_sha256
 #: weights use, pads with black, and timm's "border" with the mean.)
 _CROP_MODES = {"shortest": "center", "squash": "squash"}
 _TEXTS_A_BATCH = 512
+#: Features of images ``[B, d]``, and of their regions ``[B, P, d]``.
+GlobalAndLocal = tuple[Tensor, Tensor]
 #: Where nothing is known of the captions a model was trained on.
 PLAIN_TEMPLATES = ("a photo of a {}.",)
 
@@ -72,7 +74,7 @@ class ClipModel(KeyedModule):
         self.input_dtype = input_dtype
         self.knows = knows
         self.data_config = _data_config(model, name)
-        self.preprocess: Callable[[Image.Image], Tensor] = evaluation_transform(self.data_config)
+        self.preprocess: Transform = evaluation_transform(self.data_config)
         self.requires_grad_(False)
         self.eval()
         with torch.no_grad():
@@ -141,7 +143,7 @@ class ClipModel(KeyedModule):
         tower = _text_tower(self.model, self.name)
         return _normalised(_text_features(tower, self.model, embeddings, ids, crop))
 
-    def image_features_and_local(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def image_features_and_local(self, images: Tensor) -> GlobalAndLocal:
         """Global features ``[B, d]`` and features of all regions ``[B, P, d]`` in the same space.
 
         Raises:
@@ -159,8 +161,8 @@ def _normalised(features: Tensor) -> Tensor:
     return F.normalize(features.float(), dim=-1)
 
 
-def _data_config(model: nn.Module, name: str) -> dict[str, Any]:
-    config: dict[str, Any] = model.visual.preprocess_cfg  # type: ignore[assignment, union-attr]
+def _data_config(model: nn.Module, name: str) -> DataConfig:
+    config: DataConfig = model.visual.preprocess_cfg  # type: ignore[assignment, union-attr]
     if config["resize_mode"] not in _CROP_MODES:
         raise UserError(
             f"{name} fits its images by resize_mode={config['resize_mode']}, which is not "
@@ -237,7 +239,7 @@ class LocalFeaturesUnsupported(UserError):
     """This image tower has no features of regions in the space of the text."""
 
 
-def _local_features(visual: Any, images: Tensor, name: str) -> tuple[Tensor, Tensor]:
+def _local_features(visual: Any, images: Tensor, name: str) -> GlobalAndLocal:
     """Global ``[B, d]`` and local ``[B, P, d]`` features, not normalised.
 
     The local ones are of image regions in the space of the text (LoCoOp, arXiv:2306.01293;
@@ -280,7 +282,7 @@ def _unsupported(name: str, tower: str) -> LocalFeaturesUnsupported:
     )
 
 
-def _vit(visual: VisionTransformer, images: Tensor) -> tuple[Tensor, Tensor]:
+def _vit(visual: VisionTransformer, images: Tensor) -> GlobalAndLocal:
     blocks = visual.transformer.resblocks
     out = visual.forward_intermediates(
         images, indices=[len(blocks) - 2], output_fmt="NLC", output_extra_tokens=True
@@ -291,7 +293,7 @@ def _vit(visual: VisionTransformer, images: Tensor) -> tuple[Tensor, Tensor]:
     return out["image_features"], x if visual.proj is None else x @ visual.proj
 
 
-def _resnet(visual: ModifiedResNet, images: Tensor) -> tuple[Tensor, Tensor]:
+def _resnet(visual: ModifiedResNet, images: Tensor) -> GlobalAndLocal:
     # Index 4, the last stage, must be among them: open_clip drops the stages after the last one.
     out = visual.forward_intermediates(images, indices=[4])
     pool = visual.attnpool
@@ -299,7 +301,7 @@ def _resnet(visual: ModifiedResNet, images: Tensor) -> tuple[Tensor, Tensor]:
     return out["image_features"], pool.c_proj(pool.v_proj(cells)).flatten(1, 2)
 
 
-def _timm_vit(visual: TimmModel, images: Tensor) -> tuple[Tensor, Tensor]:
+def _timm_vit(visual: TimmModel, images: Tensor) -> GlobalAndLocal:
     trunk = visual.trunk
     x = trunk._pos_embed(trunk.patch_embed(images))
     x = trunk.norm_pre(trunk.patch_drop(x))

@@ -29,7 +29,9 @@ from ood_lab.clip.weight_sources import (
     find_source,
     read_config,
 )
-from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.arguments import Settings
+from ood_lab.common.errors import UserError, one_line, reported_as
+from ood_lab.common.grouping import with_keys
 from ood_lab.models.loading.hub_models import one_attempt
 
 _PRECISIONS = ("fp32", "fp16", "bf16", "pure_fp16", "pure_bf16")
@@ -122,7 +124,7 @@ def untrained_clip(folder: str | Path | None = None) -> ClipModel:
     return ClipModel(model, tokenizer, place.name, folder_facts(place).templates)
 
 
-def _folder_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
+def _folder_tokenizer(folder: Path, config: Settings) -> Any:
     """The tokenizer of a model in a folder: its own vocabulary if it has one."""
     if (folder / VOCABULARY).is_file():
         return WordTokenizer.load(folder / VOCABULARY, config["text_cfg"]["context_length"])
@@ -133,14 +135,16 @@ def _folder_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
 def _named_tokenizer(source: ClipSource, cache_dir: str | None, download: bool) -> Any:
     foreign = source.config["text_cfg"].get("hf_tokenizer_name")
     offline = {"local_files_only": not download} if foreign else {}
-    try:
-        with _quiet(), one_attempt() if foreign and download else nullcontext():
-            return open_clip.get_tokenizer(source.name, cache_dir=cache_dir, **offline)
-    except OSError as error:
-        raise UserError(
-            f"the tokenizer {foreign} of {source.name} is not whole in the cache: set "
-            "clip.download=true once, or clip.cache_dir=DIR to a filled cache"
-        ) from error
+    problem = (
+        f"the tokenizer {foreign} of {source.name} is not whole in the cache: set "
+        "clip.download=true once, or clip.cache_dir=DIR to a filled cache"
+    )
+    with (
+        reported_as(problem, OSError),
+        _quiet(),
+        one_attempt() if foreign and download else nullcontext(),
+    ):
+        return open_clip.get_tokenizer(source.name, cache_dir=cache_dir, **offline)
 
 
 class _FolderFacts(NamedTuple):
@@ -215,7 +219,7 @@ def _build(source: ClipSource, weights: Path, quick_gelu: bool, precision: str) 
         load_weights=not archive,
         precision=precision,
         quick_gelu=quick_gelu,
-        preprocess={k: v for k, v in source.preprocess.items() if k in _IMAGE_KEYS},
+        preprocess=with_keys(source.preprocess, _IMAGE_KEYS),
     )
     if archive:
         _load_torchscript(model, weights, source.name)
@@ -229,7 +233,7 @@ def create(
     load_weights: bool = True,
     precision: str = "fp32",
     quick_gelu: bool | None = None,
-    preprocess: dict[str, Any] | None = None,
+    preprocess: Settings | None = None,
 ) -> nn.Module:
     """``open_clip.create_model`` without its chatter.
 
@@ -250,7 +254,7 @@ def create(
             )
     except Exception as error:  # a foreign file can break the readers in many ways
         refused = re.search(r"GLOBAL (\S+)", str(error))
-        reason = f"pickled objects ({refused[1]})" if refused else " ".join(str(error).split())
+        reason = f"pickled objects ({refused[1]})" if refused else one_line(error)
         raise UserError(
             f"{pretrained or name} does not fit {name} or cannot be read: {reason[:200]}"
         ) from error

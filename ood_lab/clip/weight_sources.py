@@ -6,12 +6,12 @@ import json
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import open_clip
 from huggingface_hub import try_to_load_from_cache
 from open_clip.pretrained import download_pretrained, get_pretrained_cfg
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import nearest
 from ood_lab.models.loading.hub_models import one_attempt
@@ -37,12 +37,12 @@ class ClipSource:
     """
 
     name: str
-    config: dict[str, Any]
+    config: Settings
     folder: Path | None
     weights: Path | None
     wanted: str
-    preprocess: dict[str, Any]
-    tag: dict[str, Any] | None = None
+    preprocess: Settings
+    tag: Settings | None = None
 
     @property
     def quick_gelu(self) -> bool:
@@ -80,7 +80,7 @@ def find_source(name: str, pretrained: str | None, cache_dir: str | None) -> Cli
     return source
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> Settings:
     """``{model_cfg, preprocess_cfg}`` of a model in a folder.
 
     Raises:
@@ -156,7 +156,7 @@ def _from_name(name: str, pretrained: str | None, cache_dir: str | None) -> Clip
     return ClipSource(name, config, None, file, str(file), {})
 
 
-def _published(tag: dict[str, Any], cache_dir: str | None) -> tuple[str, Path | None]:
+def _published(tag: Settings, cache_dir: str | None) -> tuple[str, Path | None]:
     """What open_clip would download, and where it is if it has been."""
     if tag.get("hf_hub"):
         repository, _, filename = tag["hf_hub"].rpartition("/")

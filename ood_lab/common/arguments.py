@@ -36,8 +36,8 @@ Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 Positive = Annotated[float, Gt(0)]
 NotNegative = Annotated[float, Ge(0)]
 Share = Annotated[float, Interval(ge=0, le=1)]
+#: Above 0; above 0 and below 1.
 PositiveShare = Annotated[float, Interval(gt=0, le=1)]
-#: Above 0 and below 1.
 InnerShare = Annotated[float, Interval(gt=0, lt=1)]
 
 #: By name: a node of the configuration, the arguments of a call, or all that a result depends on.
@@ -66,7 +66,7 @@ class Remedy:
     text: str
 
 
-def check_values(function: Callable[..., Any], values: Mapping[str, Any], key: str) -> None:
+def check_values(function: Callable[..., Any], values: Settings, key: str) -> None:
     """Checks plain values against the hints of the parameters that they are for.
 
     Objects, and parameters without a hint that can be read, are not checked. A number is no

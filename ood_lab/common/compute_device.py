@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 
 
 def chosen_device(device: str | None) -> torch.device:
@@ -14,10 +14,9 @@ def chosen_device(device: str | None) -> torch.device:
         UserError: it is not a device, or not one of this machine.
     """
     gpus = torch.cuda.device_count()
-    try:
+    problem = f"device={device}: give cpu, cuda, or cuda:1 for the second GPU"
+    with reported_as(problem, RuntimeError):
         chosen = torch.device(device or ("cuda" if gpus else "cpu"))
-    except RuntimeError as error:
-        raise UserError(f"device={device}: give cpu, cuda, or cuda:1 for the second GPU") from error
     if chosen.type == "cuda" and (chosen.index or 0) >= gpus:
         raise UserError(f"device={device}: PyTorch finds {gpus} GPU(s) on this machine")
     return chosen

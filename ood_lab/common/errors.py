@@ -34,6 +34,11 @@ def user_error_in(error: Exception) -> UserError | None:
     return UserError(messages[-1]) if messages else None
 
 
+def one_line(error: BaseException) -> str:
+    """The message of an error without its line breaks; without a message, the name of its class."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 @contextmanager
 def reported_as(
     message: str, kinds: type[Exception] | tuple[type[Exception], ...] = Exception
@@ -53,7 +58,6 @@ def reported_as(
         named = kinds if isinstance(kinds, tuple) else (kinds,)
         if isinstance(error, UserError) and UserError not in named:
             raise
-        kind = type(error).__name__
-        reason = " ".join(str(error).split())[:_LONGEST] or kind
-        text = message.replace("{kind}", kind).replace("{reason}", reason)
+        text = message.replace("{kind}", type(error).__name__)
+        text = text.replace("{reason}", one_line(error)[:_LONGEST])
         raise UserError(text) from error

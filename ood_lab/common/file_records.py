@@ -40,7 +40,7 @@ def stamp(path: StrPath) -> Stamp:
     except OSError:
         return Stamp(-1, -1, -1)
     text = f"{status.st_ino} {status.st_ctime_ns}"
-    change = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
+    change = int(text_sha256(text)[:14], 16)
     return Stamp(status.st_size, status.st_mtime_ns, change)
 
 
@@ -50,7 +50,7 @@ def text_sha256(text: str) -> str:
 
 
 def file_sha256(path: StrPath) -> str:
-    """sha256 (hex) of the content of a file."""
+    """sha256 (hex) of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -95,6 +95,4 @@ def damaged(folder: Path, records: Mapping[str, Mapping[str, Any]]) -> Iterator[
 
 def _facts(file: Path) -> dict[str, Any]:
     size = file.stat().st_size
-    if size > _HASHED:
-        return {"bytes": size, "sha256": None}
-    return {"bytes": size, "sha256": file_sha256(file)}
+    return {"bytes": size, "sha256": None if size > _HASHED else file_sha256(file)}

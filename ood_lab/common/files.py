@@ -21,7 +21,7 @@ from typing import IO, Any, TypeVar
 import pandas as pd
 import yaml
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, one_line
 
 StrPath = str | os.PathLike[str]
 _Content = TypeVar("_Content")
@@ -34,6 +34,11 @@ YAML_LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 def packaged_table(package: str, name: str) -> Any:
     """What a YAML file of a package holds, see ``__package__``."""
     return yaml.load(files(package).joinpath(name).read_text(encoding="utf-8"), YAML_LOADER)
+
+
+def absolute(path: StrPath) -> str:
+    """The path from the root; a leading ``~`` is the user's home."""
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def require_space(folder: Path, needed: int, what: str) -> None:
@@ -180,7 +185,7 @@ def _read(path: Path, read: Callable[[], _Content]) -> _Content:
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing: the run in this folder is not complete") from error
     except Exception as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = one_line(error)[:200]
         raise UserError(
             f"{path} is damaged ({reason}): repeat that run with force=true, or remove it"
         ) from error

@@ -1,9 +1,9 @@
-"""Values by what they have in common."""
+"""Values by what they have in common, and parts of dictionaries."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import TypeVar
+from collections.abc import Container, Hashable, Iterable, Mapping
+from typing import Any, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -20,3 +20,18 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return groups
+
+
+def with_keys(values: Mapping[Key, Value], keys: Container[Any]) -> dict[Key, Value]:
+    """The values of these keys, in the order of ``values``."""
+    return {key: value for key, value in values.items() if key in keys}
+
+
+def without_keys(values: Mapping[Key, Value], keys: Container[Any]) -> dict[Key, Value]:
+    """The values of all other keys, in the order of ``values``."""
+    return {key: value for key, value in values.items() if key not in keys}
+
+
+def without_none(values: Mapping[Key, Value | None]) -> dict[Key, Value]:
+    """The values that are not None."""
+    return {key: value for key, value in values.items() if value is not None}

@@ -10,6 +10,7 @@ import logging
 import re
 import sys
 import time
+from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -31,19 +32,21 @@ def duration(seconds: float) -> str:
     return " ".join(part for part in parts[:2] if part[0] != "0" or len(parts) == 1)
 
 
+@dataclass
 class Pace:
     """The speed of some work.
 
     Args:
         total: how much there is to do; None where that is unknown.
         done: how much of it was done before.
-        every: seconds without a line after which one is :attr:`due`.
+        interval: seconds without a line after which one is :attr:`due`.
     """
 
-    def __init__(self, total: int | None, done: int = 0, interval: float = 60.0) -> None:
-        self.total = total
-        self.every = interval
-        self._done = done
+    total: int | None
+    done: int = 0
+    interval: float = 60.0
+
+    def __post_init__(self) -> None:
         self._start = self._said = time.monotonic()
 
     @property
@@ -53,18 +56,18 @@ class Pace:
 
     def each(self, done: int) -> float:
         """Seconds for one unit of the work, on average."""
-        return self.elapsed / max(1, done - self._done)
+        return self.elapsed / max(1, done - self.done)
 
     def left(self, done: int) -> str:
         """The time that the rest takes, as ``3 min 20 s left``; empty where it is unknown."""
-        if self.total is None or not self._done < done < self.total:
+        if self.total is None or not self.done < done < self.total:
             return ""
         return f"{duration(self.each(done) * (self.total - done))} left"
 
     @property
     def due(self) -> bool:
-        """True without a line for ``every`` seconds."""
-        return time.monotonic() - self._said >= self.every
+        """True without a line for ``interval`` seconds."""
+        return time.monotonic() - self._said >= self.interval
 
     def line(self, text: str) -> None:
         """Logs a line about the progress."""

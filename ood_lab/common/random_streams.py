@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from dataclasses import dataclass
 
 import numpy as np
+
+from ood_lab.common.file_records import text_sha256
+
+RandomStream = np.random.Generator
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class Resampling:
     seed: int = 0
 
 
-def stream(seed: int, name: str, *numbers: int) -> np.random.Generator:
+def stream(seed: int, name: str, *numbers: int) -> RandomStream:
     """The random numbers of one use of a seed.
 
     ``SeedSequence(seed, spawn_key=(crc32(name), *numbers))``: numpy fills short keys with zeros, so
@@ -32,11 +35,11 @@ def stream(seed: int, name: str, *numbers: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
-def text_stream(seed: int, *texts: str) -> np.random.Generator:
+def text_stream(seed: int, *texts: str) -> RandomStream:
     """The random numbers of one use of a seed, which texts of any length tell apart.
 
     Its state is the start of the SHA-256 of ``seed/text/...``: older than :func:`stream`, and kept
     so that what was drawn is drawn again.
     """
-    digest = hashlib.sha256("/".join([str(seed), *texts]).encode()).digest()
-    return np.random.default_rng(int.from_bytes(digest[:8], "big"))
+    digest = text_sha256("/".join([str(seed), *texts]))
+    return np.random.default_rng(int(digest[:16], 16))

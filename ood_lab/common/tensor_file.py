@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import replaced, share
 
 Tensors = dict[str, Tensor]
+Transform = Callable[[Image.Image], Tensor]
+#: Raised where content is not as expected.
+_LACKING = (KeyError, TypeError, ValueError)
+#: An image, or several, as a loader gives them: a tensor or a value per key, see ``collate``.
+Batch = dict[str, Any]
 
 
 def save_tensors(
@@ -56,11 +62,9 @@ class TensorFile:
         """
         text = json.dumps({"format": self.format, **description})
         plain = {name: value.contiguous() for name, value in tensors.items()}
-        try:
-            with replaced(path) as file:
-                save_tensors(plain, file, {self.key: text})
-        except (OSError, SafetensorError) as error:
-            raise UserError(f"{self.kind} '{path}' cannot be written: {error}") from error
+        problem = f"{self.kind} '{path}' cannot be written: {{reason}}"
+        with reported_as(problem, (OSError, SafetensorError)), replaced(path) as file:
+            save_tensors(plain, file, {self.key: text})
 
     def read(self, path: Path) -> tuple[dict[str, Any], Tensors]:
         """The description and the tensors.
@@ -70,15 +74,14 @@ class TensorFile:
         """
         if not path.is_file():
             raise UserError(f"{self.kind} '{path}' does not exist: {self.source} writes one")
-        try:
-            with safe_open(path, framework="pt") as file:
-                description = dict(json.loads((file.metadata() or {})[self.key]))
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise UserError(
-                f"'{path}' is not a {self.kind}, or it is damaged: give one that {self.source} "
-                "has written"
-            ) from error
+        problem = (
+            f"'{path}' is not a {self.kind}, or it is damaged: give one that {self.source} has "
+            "written"
+        )
+        damage = (OSError, SafetensorError, *_LACKING)
+        with reported_as(problem, damage), safe_open(path, framework="pt") as file:
+            description = dict(json.loads((file.metadata() or {})[self.key]))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if description.get("format") != self.format:
             raise UserError(
                 f"{self.kind} '{path}' has format {description.get('format')}, this version reads "
@@ -86,12 +89,7 @@ class TensorFile:
             )
         return description, tensors
 
-    @contextmanager
-    def whole(self, path: Path) -> Iterator[None]:
+    def whole(self, path: Path) -> AbstractContextManager[None]:
         """Turns what a description lacks into a :class:`UserError` that names the file."""
-        try:
-            yield
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(
-                f"{self.kind} '{path}' is damaged ({type(error).__name__}: {error}): {self.remedy}"
-            ) from error
+        problem = f"{self.kind} '{path}' is damaged ({{kind}}: {{reason}}): {self.remedy}"
+        return reported_as(problem, _LACKING)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -16,9 +15,11 @@ from torch.utils.data import Dataset
 from torchvision.transforms import CenterCrop, Compose, Resize
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Batch, Transform
 from ood_lab.schema.image_columns import DEGREES, GROUP, LEVELS, LISTS, MADE_OF, SEVERAL
 
-Transform = Callable[[Image.Image], Tensor]
+#: Names of the values of a column, position = value.
+ValueNames = Mapping[str, Sequence[str]]
 
 #: Columns that hold integers and travel with every sample when the table has them.
 INTEGER_COLUMNS = (*LEVELS, "category", "shape")
@@ -35,7 +36,7 @@ def columns_with(prefix: str, table: pd.DataFrame) -> list[str]:
     return [name for name in map(str, table) if name.startswith(prefix)]
 
 
-class ImageDataset(Dataset[dict[str, Any]], ABC):
+class ImageDataset(Dataset[Batch], ABC):
     """Images addressed by row number.
 
     A sample is a dict: ``image [3, H, W] float32``, ``index int`` (row of ``table``),
@@ -60,7 +61,7 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
         table: pd.DataFrame,
         classes: list[str],
         identity: str,
-        names: Mapping[str, Sequence[str]] | None = None,
+        names: ValueNames | None = None,
     ) -> None:
         self.name = name
         self.names = {column: tuple(words) for column, words in (names or {}).items()}
@@ -133,22 +134,23 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
         codes = self._extras.get(GROUP)
         return None if codes is None else torch.from_numpy(codes.copy())
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index: int) -> Batch:
         if self.transform is None:
             raise RuntimeError(f"dataset '{self.name}' has no transform: call use_transform first")
         return {"image": self.transform(self.load_image(index)), **self.facts(index)}
 
-    def facts(self, index: int) -> dict[str, Any]:
+    def facts(self, index: int) -> Batch:
         """The sample of row ``index`` without its image."""
-        sample: dict[str, Any] = {"index": index, "label": int(self._labels[index])}
+        sample: Batch = {"index": index, "label": int(self._labels[index])}
         for key, values in self._extras.items():
             value = values[index]
             sample[key] = torch.from_numpy(value) if value.ndim else int(value)
         return sample
 
 
-#: By name.
+#: By name; a step that adds, cuts or takes away sets has those that can change.
 Splits = Mapping[str, ImageDataset]
+ImageSets = dict[str, ImageDataset]
 
 
 def targets(data: ImageDataset) -> tuple[np.ndarray, np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -107,7 +108,11 @@ class AdaSCALE(NetworkDetector):
         if len(self.percentiles) != 2 or self.percentiles[0] > self.percentiles[1]:
             shown = list(self.percentiles)
             raise UserError(f"detector.{self.name}.percentiles={shown}: give two, the lower first")
-        self._column = AdaSCALEColumn(self.k1, self.k2, self.o)
+
+    @cached_property
+    def extraction_hook(self) -> AdaSCALEColumn:
+        """Q and C_o."""
+        return AdaSCALEColumn(self.k1, self.k2, self.o)
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``stability [N]``, C_o + λQ of the fit images, ascending."""
@@ -123,7 +128,7 @@ class AdaSCALE(NetworkDetector):
         ranked = self.fitted["stability"]
         share = torch.searchsorted(ranked, self._stability(bank), right=True) / len(ranked)
         low, high = self.percentiles
-        d = bank.features.shape[1]
+        d = bank.width
         percent = low + (1 - share.double()) * (high - low)
         return (d - (d * percent / 100).round()).clamp(min=1)
 

@@ -64,7 +64,7 @@ class ASH(Detector):
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the logits of shaped features, ``[N]``."""
         require_non_negative(self, bank, self.force)
-        k = kept_count(bank.features.shape[1], self.percentile)
+        k = kept_count(bank.width, self.percentile)
 
         def shaped(x: Tensor) -> Tensor:
             kept, places = x.topk(k, dim=1)

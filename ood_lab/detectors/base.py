@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from inspect import signature
 from types import MappingProxyType
-from typing import Any, Literal, Self, TypeVar, cast, get_args
+from typing import Literal, Self, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -15,12 +15,14 @@ from ood_lab.common.arguments import check_values
 from ood_lab.common.arguments import with_settings as with_settings
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import without_keys
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.support.compute_device import compute_device, on_device, within_device_memory
 from ood_lab.features.bank import TILES, FeatureBank, other_network
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.moments import Moments
 from ood_lab.models.head_kind import OF_NETWORKS, WORDS, Part, missing
+from ood_lab.schema.run_record import Facts
 
 FitSplit = Literal["train", "val"]
 #: What a detector looks at: long tables are grouped by it, in this order.
@@ -86,7 +88,7 @@ class Detector(ABC):
     chosen: str = ""
     fit_split: FitSplit | None = None
     fitted: Tensors = cast("Tensors", MappingProxyType({}))
-    used: dict[str, Any] = cast("dict[str, Any]", MappingProxyType({}))
+    used: Facts = cast("Facts", MappingProxyType({}))
     network: str | None = None
 
     def __init__(self) -> None:  # noqa: B027 (a detector without settings)
@@ -111,7 +113,7 @@ class Detector(ABC):
         return f"{type(self).__name__}({', '.join(changed)})"
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Facts:
         """The arguments of the constructor.
 
         Raises:
@@ -203,13 +205,12 @@ class Detector(ABC):
         """Score of every place of each image, ``[N, h, w] float32``, where it ``has_maps``."""
         raise NotImplementedError
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Facts:
         """Every setting, after ``fit`` as ``used``."""
         unused = set() if self.fit_split else {"fit_split"}
-        settings = {name: value for name, value in self.settings.items() if name not in unused}
-        return settings | self.used
+        return without_keys(self.settings, unused) | self.used
 
-    def used_settings(self) -> dict[str, Any]:
+    def used_settings(self) -> Facts:
         """:meth:`describe` and, in words, the settings ``chosen`` from the fit images."""
         return self.describe() | ({"chosen": self.chosen} if self.chosen else {})
 
@@ -219,7 +220,7 @@ Detectors = Mapping[str, Detector]
 _Fitted = TypeVar("_Fitted", bound=Detector)
 
 
-def named(detectors: Detectors) -> dict[str, Detector]:
+def named(detectors: Detectors) -> Detectors:
     """Gives detectors their keys as names.
 
     Raises:

@@ -84,7 +84,7 @@ class CFOOD(Detector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``bank [n, D]`` (unit length), ``shares [K]`` and ``radii [n, K]``, ascending."""
-        self.check_size(len(bank), bank.logits.shape[1])
+        self.check_size(len(bank), bank.num_classes)
         n = self._kept(len(bank))
         references = unit(bank.features[choose_rows(bank.labels, self.seed, n)].double())
         there = on_device(references)

@@ -73,4 +73,4 @@ class FDBD(Detector):
             total = ((top - z) * inverse[predicted[:, 0]]).sum(dim=1)
             return total / (x - origin).norm(dim=1).clamp(min=SMALLEST)
 
-        return -map_rows(distance, bank.features, bank.logits) / (bank.logits.shape[1] - 1)
+        return -map_rows(distance, bank.features, bank.logits) / (bank.num_classes - 1)

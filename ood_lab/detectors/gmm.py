@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ood_lab.common.arguments import Count, Positive
 from ood_lab.common.english import counted
+from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows, squared_distances
 from ood_lab.detectors.support.requirements import (
@@ -132,7 +133,7 @@ class GMM(Detector):
 
     def _tied(self, bank: FeatureBank) -> tuple[Tensor, Tensor, Tensor]:
         """The same of the clusters, with one covariance ``[1, D, D]``."""
-        n, d = group_count(bank), bank.features.shape[1]
+        n, d = group_count(bank), bank.width
         clusters = self._resolve(n, 0 if one_class(bank) else bank.classes)
         x = require_finite(self, bank.features).double().numpy()
         if is_few(n, d):
@@ -180,7 +181,7 @@ class GMM(Detector):
                 squares = squared_distances(x @ whiten[0], means @ whiten[0])
             else:
                 pairs = zip(means, whiten, strict=True)
-                squares = torch.stack([((x - m) @ w).square().sum(dim=1) for m, w in pairs], dim=1)
+                squares = torch.stack([squared_norms((x - m) @ w) for m, w in pairs], dim=1)
             return -(log_weights - squares / 2).logsumexp(dim=1)
 
         return map_rows(negative, bank.features, width=len(means))

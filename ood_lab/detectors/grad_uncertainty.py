@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.detectors.base import Detector
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.features.bank import FeatureBank
@@ -35,6 +36,6 @@ class GradUncertainty(Detector):
 
         def norm(x: Tensor, z: Tensor) -> Tensor:
             p = z.softmax(dim=1)
-            return (z.shape[1] * p - 1).square().sum(dim=1) * x.square().sum(dim=1)
+            return squared_norms(z.shape[1] * p - 1) * squared_norms(x)
 
         return -map_rows(norm, bank.features, bank.logits)

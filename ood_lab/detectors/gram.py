@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Self
+from functools import cached_property
+from typing import Annotated, Self
 
 import torch
 from annotated_types import MinLen
 from torch import Tensor
 
 from ood_lab.common.arguments import Count, InnerShare
+from ood_lab.common.tensor_arithmetic import permutation
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.layer_probe import LayerColumn, split_layers
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_codes, group_count, unit_of
+from ood_lab.schema.run_record import Facts
 
 #: Floats worked on at a time on a CPU, so that all powers are computed within its cache.
 CACHE_FLOATS = 2**17
@@ -127,21 +130,22 @@ class Gram(NetworkDetector):
     seed: int = 0
     fit_split: FitSplit = "train"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._gram = self._column = GramColumn(self.layers, self.powers)
+    @cached_property
+    def extraction_hook(self) -> GramColumn:
+        """The Gram vectors."""
+        return GramColumn(self.layers, self.powers)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Two ranges per class, the held-out rows, one chunk.
 
         0 before the column knows its backbone (:meth:`GramColumn.layers`).
         """
-        rows = 2 * c + round(n * self.held_out)
-        return 4 * (rows * self._gram.width + 5 * CHUNK_FLOATS) if self._gram.width else 0
+        width, rows = self.extraction_hook.width, 2 * c + round(n * self.held_out)
+        return 4 * (rows * width + 5 * CHUNK_FLOATS) if width else 0
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
         """The size of the ranges."""
-        what = f"ranges of {self._gram.width:,} entries for {c:,} classes"
+        what = f"ranges of {self.extraction_hook.width:,} entries for {c:,} classes"
         return what, "give fewer layers or powers with detector.gram.layers, detector.gram.powers"
 
     def fit(self, bank: FeatureBank) -> Self:
@@ -152,7 +156,7 @@ class Gram(NetworkDetector):
             raise DetectorRefusal(
                 f"Gram: {n} fit {unit_of(bank)}s cannot be split {self.held_out:.0%} off"
             )
-        order = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed))
+        order = permutation(n, self.seed)
         held_out = torch.isin(codes, order[:n_held])
         held, kept = bank.rows(held_out), (~held_out).nonzero().flatten()
         self.fitted = self._ranges(bank, kept)
@@ -162,7 +166,7 @@ class Gram(NetworkDetector):
 
     def _ranges(self, bank: FeatureBank, kept: Tensor) -> Tensors:
         vectors, widths = split_layers(self.values(bank))
-        classes, predictions = bank.logits.shape[1], bank.predictions
+        classes, predictions = bank.num_classes, bank.predictions
         low = vectors.new_full((classes, vectors.shape[1]), torch.inf)
         high = -low
         for rows in _chunks(kept, vectors.shape[1]):
@@ -193,7 +197,7 @@ class Gram(NetworkDetector):
         """Σ_l δ_l / E[δ_l], from 0."""
         return (self._deviations(bank) / self.fitted["expected"]).sum(dim=1)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Facts:
         """With how many classes had no fit image."""
         seen = self.fitted.get("seen")
         unseen = None if seen is None else int((~seen).sum())

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.arguments import Count
+from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.detectors.base import DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import blocks, squared_distances
 from ood_lab.detectors.support.neighbour_search import (
@@ -68,16 +69,16 @@ class GROOD(CappedBankDetector):
             raise DetectorRefusal(f"GROOD: no {self.fit_split} image is classified correctly")
         moments = self.statistics(bank)
         classes = moments.labelled.nonzero().flatten()
-        absent = sorted(set(range(bank.logits.shape[1])) - set(classes.tolist()))
+        absent = sorted(set(range(bank.num_classes)) - set(classes.tolist()))
         warn_classes(self, absent, f"have no {self.fit_split} image and no prototype")
         means = moments.class_means[classes]
         self.fitted = {"means": means, "prototype": means.mean(dim=0)}
         kept = right[choose_rows(torch.zeros(len(right)), self.seed, self.max_bank)]
-        gradients = torch.empty(len(kept), bank.features.shape[1])
+        gradients = torch.empty(len(kept), bank.width)
         half_square = torch.empty(len(kept), dtype=torch.float64)
         for rows, x in blocks(bank.features, kept):
             gradients[rows] = self._gradient(x.double()).float().cpu()
-            half_square[rows] = gradients[rows].double().square().sum(dim=1) / 2
+            half_square[rows] = squared_norms(gradients[rows].double()) / 2
         self.fitted |= {"gradients": gradients, "half_square": half_square}
         self.used = {"bank": len(kept)}
         return self
@@ -98,4 +99,4 @@ class GROOD(CappedBankDetector):
         gradient = self._gradient(x.double())
         gradients, half = self.fitted["gradients"], self.fitted["half_square"]
         best = largest_products(gradient, Rows(gradients, offset=-half), 1)[:, 0]
-        return (gradient.square().sum(dim=1) - 2 * best).clamp(min=0)
+        return (squared_norms(gradient) - 2 * best).clamp(min=0)

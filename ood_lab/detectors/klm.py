@@ -49,7 +49,7 @@ class KLM(Detector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``log_templates [K, C]`` and ``classes [K]``."""
-        c, predictions = bank.logits.shape[1], bank.predictions
+        c, predictions = bank.num_classes, bank.predictions
         sums = on_device(torch.zeros(c, c, dtype=torch.float64))
         for rows, z in blocks(bank.logits):
             sums.index_add_(0, on_device(predictions[rows]), z.double().softmax(dim=1))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.arguments import Count
+from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.detectors.base import FitSplit, with_settings
 from ood_lab.detectors.support.compute_device import compute_device
 from ood_lab.detectors.support.neighbour_search import (
@@ -146,5 +147,5 @@ class KNN(CappedBankDetector):
 
 def _distance(queries: Tensor, search: NeighbourSearch) -> Tensor:
     queries = unit(queries)
-    length, product = queries.double().square().sum(dim=1), search.product(queries).double()
+    length, product = squared_norms(queries.double()), search.product(queries).double()
     return (length - 2 * product).clamp(min=0).sqrt()

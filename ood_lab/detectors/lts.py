@@ -39,7 +39,7 @@ class LTS(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the scaled logits, ``[N]``."""
-        k = kept_count(bank.features.shape[1], self.percentile)
+        k = kept_count(bank.width, self.percentile)
 
         def energy(x: Tensor, z: Tensor) -> Tensor:
             return EnergyBased.score(scale_ratio(x.relu(), k).square() * z)

@@ -93,7 +93,7 @@ class MDS(Detector):
         self.used = {"classes": len(classes), "rank": whiten.shape[1]}
         if rho:
             self.used["shrinkage"] = rho
-            n, d, unit = group_count(bank), bank.features.shape[1], unit_of(bank)
+            n, d, unit = group_count(bank), bank.width, unit_of(bank)
             self.chosen = f"covariance shrunk by {rho:.1%}, for {n:,} {unit}s of {d:,} features"
         return self
 

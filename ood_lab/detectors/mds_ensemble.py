@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -88,16 +89,20 @@ class MDSEnsemble(NetworkDetector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._pooled = self._column = PooledColumn(self.layers)
         if self.noise:
             self.reads = (*self.reads, "gradients")
+
+    @cached_property
+    def extraction_hook(self) -> PooledColumn:
+        """The means of the maps."""
+        return PooledColumn(self.layers)
 
     @property
     def second_pass_hook(self) -> BankColumn | None:
         """The distances after the step; None without a step."""
         if not self.noise:
             return None
-        return MahalanobisStepColumn(self._pooled, self.noise, self.std, self.fitted)
+        return MahalanobisStepColumn(self.extraction_hook, self.noise, self.std, self.fitted)
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns what MDS learns, ``<l>.<key>`` of layer l."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
@@ -26,10 +27,10 @@ from ood_lab.detectors.support.requirements import (
     require_labels,
 )
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.head_kind import Part
 from ood_lab.models.output import Output
+from ood_lab.schema.run_record import Facts
 
 
 class InfluenceColumn(LayerColumn):
@@ -234,17 +235,16 @@ class NAC(Detector):
         super().__post_init__()
         self._common = StateHistogram(self.bins, self.full, self.steepness)
         self._named = histograms_of(self._common, [LAST] if self.layers is None else self.layers)
-        named = [name for name in self._named if name != LAST]
-        maps = self.layers if isinstance(self.layers, str) else named
-        self._influence = InfluenceColumn(maps) if maps else None
-        if self._influence is not None:
+        if self.extraction_hook is not None:
             last: tuple[Part, ...] = ("features", "head") if LAST in self._named else ()
             self.reads = (*last, "logits", "labels", "maps", "gradients")
 
-    @property
-    def extraction_hook(self) -> BankColumn | None:
+    @cached_property
+    def extraction_hook(self) -> InfluenceColumn | None:
         """The influences in layers of maps; None where the features suffice."""
-        return self._influence
+        named = [name for name in self._named if name != LAST]
+        maps = self.layers if isinstance(self.layers, str) else named
+        return InfluenceColumn(maps) if maps else None
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``coverage [D, M - 1]`` in [0, 1], and ``<l>.coverage`` of layer l of maps."""
@@ -268,8 +268,8 @@ class NAC(Detector):
         if LAST in self._named:
             tensors = (bank.features, bank.logits)
             yield _Layer("coverage", self._named[LAST], _last_influence(bank), tensors)
-        if self._influence is not None:
-            values, widths = split_layers(require_column(self, bank, self._influence))
+        if self.extraction_hook is not None:
+            values, widths = split_layers(require_column(self, bank, self.extraction_hook))
             histograms = [histogram for name, histogram in self._named.items() if name != LAST]
             parts = values.split(widths.tolist(), dim=1)
             for place, part in enumerate(parts):
@@ -281,12 +281,12 @@ class NAC(Detector):
         scores = [layer.score(*self.fitted_tensors(layer.key)) for layer in self._layers(bank)]
         return torch.stack(scores).mean(dim=0)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Facts:
         """With the layers of the network, and the settings of each where it has its own."""
         layers: Any = self.layers
-        if self._influence is not None:
+        if self.extraction_hook is not None:
             layers = {name: asdict(histogram) for name, histogram in self._named.items()} or (
-                self._influence.names or self.layers
+                self.extraction_hook.names or self.layers
             )
         return super().describe() | {"layers": layers}
 

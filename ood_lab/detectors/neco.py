@@ -51,7 +51,7 @@ class NECO(Detector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``mean [D]``, ``deviation [D]`` and ``principal [D, dim]``."""
-        d, c = bank.features.shape[1], bank.logits.shape[1]
+        d, c = bank.width, bank.num_classes
         dim = min(d, max(1, c - 1) if self.dim == "auto" else self.dim)
         moments = self.statistics(bank)
         mean = moments.mean()

@@ -77,7 +77,7 @@ class NNGuide(CappedBankDetector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``bank [M, D]`` and ``scale [M]``, E(x_j)/‖x_j‖."""
-        self.check_size(len(bank), bank.logits.shape[1])
+        self.check_size(len(bank), bank.num_classes)
         rows = choose_rows(bank.labels, self.seed, self.max_bank)
         features = chosen_rows(bank.features, rows)
         parts = chosen_rows(bank.logits, rows).split(ROWS)

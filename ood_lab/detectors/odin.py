@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from ood_lab.common.arguments import Positive
 from ood_lab.detectors.base import with_settings
 from ood_lab.detectors.support.network_scores import NetworkDetector, input_step, require_std, sign
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.extraction_hooks import GradientColumn
+from ood_lab.features.extraction_hooks import BankColumn, GradientColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 
@@ -103,10 +104,11 @@ class ODIN(NetworkDetector):
     epsilon: float = 0.0014
     std: Sequence[float] | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._column = self.column_type(self.temperature, self.epsilon, self.std)
+    @cached_property
+    def extraction_hook(self) -> BankColumn:
+        """The score of the changed image."""
+        return self.column_type(self.temperature, self.epsilon, self.std)
 
     def score(self, bank: FeatureBank) -> Tensor:
         """−log max softmax of x̃ at T, between 0 and log C."""
-        return math.log(bank.logits.shape[1]) - self.values(bank).double() / self.temperature
+        return math.log(bank.num_classes) - self.values(bank).double() / self.temperature

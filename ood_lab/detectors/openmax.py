@@ -119,7 +119,7 @@ class OpenMax(Detector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``means [C, C]``, ``shape``, ``log_scale``, ``start`` and ``modelled`` ``[C]``."""
         require_labels(self, bank)
-        c = bank.logits.shape[1]
+        c = bank.num_classes
         correct = torch.nonzero(bank.predictions == bank.labels).flatten()
         if len(correct) == 0:
             raise DetectorRefusal(
@@ -173,7 +173,7 @@ class OpenMax(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Log odds of the unknown class, ``[N]``."""
-        alpha = min(self.alpha, bank.logits.shape[1])
+        alpha = min(self.alpha, bank.num_classes)
         ranked = on_device((alpha - torch.arange(alpha, dtype=torch.float64)) / alpha)
         names = ("means", "start", "shape", "log_scale", "modelled")
         weibull = dict(zip(names, self.fitted_tensors(*names), strict=True))

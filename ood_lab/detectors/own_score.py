@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -59,9 +60,10 @@ class OwnScore(NetworkDetector):
 
     reads: tuple[Part, ...] = ("features", "maps")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._column = OwnScoreColumn(self.name)
+    @cached_property
+    def extraction_hook(self) -> BankColumn:
+        """The score; only networks of this loss have one."""
+        return OwnScoreColumn(type(self).name)
 
     def score(self, bank: FeatureBank) -> Tensor:
         """The column, ``[N]``."""
@@ -198,9 +200,10 @@ class GODINScore(OwnScore):
     std: Sequence[float] | None = None
     fit_split: FitSplit = "val"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._column = GODINColumn(self.epsilons, self.std)
+    @cached_property
+    def extraction_hook(self) -> GODINColumn:
+        """The scores at all ε."""
+        return GODINColumn(self.epsilons, self.std)
 
     def fit(self, bank: FeatureBank) -> Self:
         """Chooses ε."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Literal, Self
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 
 from ood_lab.common.arguments import Count
 from ood_lab.common.random_streams import stream
+from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.compute_device import compute_device, on_device
@@ -192,9 +194,10 @@ class PatchKNN(NetworkDetector):
     seed: int = 0
     fit_split: FitSplit = "train"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._column = PlacesColumn(self.layers, self.dims, self.seed)
+    @cached_property
+    def extraction_hook(self) -> PlacesColumn:
+        """The features of the places."""
+        return PlacesColumn(self.layers, self.dims, self.seed)
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``bank [K, D]``, ``half_square [K]`` and ``group [K]``, of the fit images."""
@@ -207,7 +210,7 @@ class PatchKNN(NetworkDetector):
         places = floats(column[image, place // w, place % w])
         self.fitted = {
             "bank": require_finite(self, places),
-            "half_square": places.square().sum(dim=1) / 2,
+            "half_square": squared_norms(places) / 2,
             "group": group_codes(bank)[image],
         }
         self.used = {"places": kept, "of_places": n * h * w}
@@ -224,7 +227,7 @@ class PatchKNN(NetworkDetector):
         image, place = rows // (h * w), rows % (h * w)
         directions = stream(self.seed, "coreset").standard_normal((d, GREEDY_DIMS))
         points = floats(column[image, place // w, place % w]) @ torch.from_numpy(directions).float()
-        squares = points.square().sum(dim=1)
+        squares = squared_norms(points)
         distance, chosen = torch.full_like(squares, torch.inf), [0]
         while len(chosen) < size:
             last = points[chosen[-1]]
@@ -272,7 +275,7 @@ class PatchKNN(NetworkDetector):
     def _distances(self, places: Tensor, groups: Tensor | None, step: int = 1) -> Tensor:
         """Of places ``[n, D]`` to the nearest of every ``step``-th kept one, ``[n]``."""
         near = self._products(places, groups, step).amax(dim=1)
-        return (places.square().sum(dim=1) - 2 * near).clamp(min=0).sqrt()
+        return (squared_norms(places) - 2 * near).clamp(min=0).sqrt()
 
     def _farthest(self, places: Tensor, groups: Tensor | None) -> Tensor:
         """The place ``[B, D]`` of each image ``[B, P, D]`` that is farthest from the kept ones.
@@ -321,6 +324,6 @@ class PatchKNN(NetworkDetector):
         around = around.masked_fill(products == -torch.inf, -torch.inf)
         k = min(NEIGHBOURS, int(bank.shape[0]))
         rows = around.topk(k, dim=1).indices
-        squares = query.square().sum(dim=1)[:, None] - 2 * products.gather(1, rows)
+        squares = squared_norms(query)[:, None] - 2 * products.gather(1, rows)
         share = (score - squares.clamp(min=0).sqrt().logsumexp(dim=1)).exp()
         return (score * (1 - share)).double().cpu()

@@ -8,6 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.detectors.base import Detector, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.compute_device import head_on_device
@@ -67,7 +68,7 @@ class PNML(Detector):
             h = _with_constant(x)
             inside = h @ vectors
             q = (inside.square() / values).sum(dim=1)
-            outside = (h.square().sum(dim=1) - inside.square().sum(dim=1)).clamp(min=0)
+            outside = (squared_norms(h) - squared_norms(inside)).clamp(min=0)
             kappa = torch.maximum(outside, q / (1 + q))[:, None]
             p = (h[:, 1:] @ weight.T + bias).softmax(dim=1).clamp(MARGIN, 1 - MARGIN)
             return (p / (p + (1 - p) * p**kappa)).sum(dim=1).log()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ood_lab.common.arguments import Count, Positive
+from ood_lab.common.tensor_arithmetic import full_precision
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Cost, DetectorRefusal, with_settings
 from ood_lab.detectors.support.layer_probe import Probe, check_names, probe, stage_names
@@ -101,7 +103,7 @@ class RankFeatColumn(BankColumn):
             component = (channels[:, :, None] * positions[:, None]).view(previous.shape)
             rest = (previous.float() - component).to(previous.dtype)
             features.append(_rerun(backbone, self.names, rest).float().mean(dim=(2, 3)))
-        with torch.autocast(image.device.type, enabled=False):
+        with full_precision(image):
             head = backbone.head
             assert head is not None  # it is read
             bias = None if head.bias is None else head.bias.float()
@@ -109,7 +111,7 @@ class RankFeatColumn(BankColumn):
 
     def _top(self, map_: Tensor) -> tuple[Tensor, Tensor]:
         # Half precision would round the singular vectors to three digits.
-        with torch.autocast(map_.device.type, enabled=False):
+        with full_precision(map_):
             return top_component(map_.float().flatten(2), self.squarings)
 
 
@@ -196,9 +198,10 @@ class RankFeat(NetworkDetector):
     stages: Sequence[str] | None = None
     squarings: Count = 6
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._column = RankFeatColumn(self.stages, self.fusion, self.squarings)
+    @cached_property
+    def extraction_hook(self) -> RankFeatColumn:
+        """The logits without the top components."""
+        return RankFeatColumn(self.stages, self.fusion, self.squarings)
 
     @property
     def cost(self) -> Cost:

@@ -6,6 +6,7 @@ from typing import Self
 
 from torch import Tensor
 
+from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.detectors.mds import MDS
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
@@ -56,5 +57,5 @@ class RMDS(MDS):
     def score(self, bank: FeatureBank) -> Tensor:
         """Difference of squared distances, ``[N]``."""
         mean, whiten = self.fitted_tensors("mean", "whiten_all")
-        marginal = map_rows(lambda x: ((x - mean) @ whiten).square().sum(dim=1), bank.features)
+        marginal = map_rows(lambda x: squared_norms((x - mean) @ whiten), bank.features)
         return super().score(bank) - marginal

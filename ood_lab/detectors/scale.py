@@ -43,5 +43,5 @@ class SCALE(Detector):
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the logits of scaled features, ``[N]``."""
         require_non_negative(self, bank, self.force)
-        k = kept_count(bank.features.shape[1], self.percentile)
+        k = kept_count(bank.width, self.percentile)
         return head_energy(bank, lambda x: x * scale_ratio(x, k).exp())

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.detectors.base import Detector, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import (
     column_percentiles,
@@ -91,7 +92,7 @@ class VRA(Detector):
         energy = head_energy(bank, self._cut)
         if not self.quadratic:
             return energy
-        far = map_rows(lambda x: (x - self.center).square().sum(dim=1), bank.features)
+        far = map_rows(lambda x: squared_norms(x - self.center), bank.features)
         return energy + self.quadratic * far
 
     def _cut(self, x: Tensor) -> Tensor:

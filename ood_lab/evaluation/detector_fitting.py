@@ -18,6 +18,7 @@ import torch
 from lightning import Trainer
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_arithmetic import permutation
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.detectors import (
     Detector,
@@ -42,7 +43,7 @@ def cut_at(bank: FeatureBank, first: int, seed: int) -> tuple[FeatureBank, Featu
 
     Both are in the order of the bank.
     """
-    order = torch.randperm(group_count(bank), generator=torch.Generator().manual_seed(seed))
+    order = permutation(group_count(bank), seed)
     chosen = torch.isin(group_codes(bank), order[:first])
     return bank.rows(chosen), bank.rows(~chosen)
 
@@ -65,7 +66,7 @@ def fit_within(detector: Detector, bank: FeatureBank, limit: int) -> Detector:
     """
     if detector.fitted and detector.second_pass_hook is not None:
         return detector  # another fit could differ in the last digit, and so from what was computed
-    classes, width = bank.num_classes, bank.features.shape[1]
+    classes, width = bank.num_classes, bank.width
     check_memory(detector, len(bank.of_tiles), width, classes, limit)
     if not detector.fit_split:
         return detector

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
+from ood_lab.common.tensor_arithmetic import random_numbers
 from ood_lab.data.checks.check_report import shared_content
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ID_SPLITS
@@ -23,6 +24,7 @@ from ood_lab.evaluation.detector_fitting import cut_at, fit_within
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.image_groups import group_count
 from ood_lab.metrics import SortedScores
+from ood_lab.schema.run_record import Facts
 
 log = logging.getLogger(__name__)
 #: Where the outliers of the selection come from.
@@ -57,7 +59,7 @@ class Candidate:
         """Mean over the sets of outliers."""
         return sum(self.aurocs.values()) / len(self.aurocs)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Facts:
         """Plain values for the manifest."""
         return {**self.used, "auroc": self.auroc, "auroc_by_set": self.aurocs}
 
@@ -72,7 +74,7 @@ class Selection:
         warnings: an optimum at the edge of its grid, a grid of which nothing works.
     """
 
-    record: dict[str, Any]
+    record: Facts
     detectors: dict[str, Detector] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -265,7 +267,7 @@ class Tuning:
         log.info("%s: %s chosen, mean AUROC %.1f%%", name, words, 100 * best.auroc)
 
 
-def with_tuned(detectors: Detectors, tuned: Detectors) -> dict[str, Detector]:
+def with_tuned(detectors: Detectors, tuned: Detectors) -> Detectors:
     """All detectors, each tuned one right after its default."""
     both: dict[str, Detector] = {}
     for name, detector in detectors.items():
@@ -302,7 +304,7 @@ def _at_the_edge(name: str, best: Candidate, candidates: Sequence[Candidate]) ->
     return warnings
 
 
-def synthetic_outliers(bank: FeatureBank, seed: int) -> dict[str, FeatureBank]:
+def synthetic_outliers(bank: FeatureBank, seed: int) -> Banks:
     r"""Two sets of outliers in feature space, with the logits that the head gives them.
 
     - ``shuffled``: every feature is permuted over the images on its own. Each keeps its
@@ -322,7 +324,7 @@ def synthetic_outliers(bank: FeatureBank, seed: int) -> dict[str, FeatureBank]:
     Returns:
         Banks of N and of up to N rows, label -1, without columns.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = random_numbers(seed)
     n, d = bank.features.shape
     order = torch.rand(n, d, generator=generator).argsort(dim=0)
     outliers = {"shuffled": _bank(bank, bank.features.gather(0, order))}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,12 +11,12 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
-from ood_lab.detectors import Detector
 from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_fitting import score_banks
 from ood_lab.evaluation.split_features import Extraction, PassPlan, split_by_columns
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks
 from ood_lab.schema.arrays import Floats
+from ood_lab.schema.run_record import Facts
 
 #: What tables say that the columns of an ensemble read.
 FAMILY = "ensemble"
@@ -36,8 +35,8 @@ class EnsembleMember:
     """
 
     name: str | None
-    detectors: dict[str, Detector]
-    banks: dict[str, FeatureBank]
+    detectors: Detectors
+    banks: Banks
     scores: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @classmethod
@@ -135,7 +134,7 @@ def same_network(same: Sequence[str], left: int) -> list[str]:
 
 def with_ensemble(
     first: EnsembleMember, members: Sequence[EnsembleMember], sets: Sequence[str], limit: int
-) -> tuple[pd.DataFrame, dict[str, Any], dict[str, Any]]:
+) -> tuple[pd.DataFrame, Facts, Facts]:
     """The scores of a network with those of an ensemble and of its other networks.
 
     Args:
@@ -152,7 +151,7 @@ def with_ensemble(
         member.score([*sets, HELD_OUT], limit)
     networks = [first, *members] if members[0].name else members
     columns, accuracy = ensemble_columns(networks, sets)
-    facts: dict[str, Any] = {name: {"input_type": FAMILY} for name in columns}
+    facts: Facts = {name: {"input_type": FAMILY} for name in columns}
     for member in members:
         for name in filter(member.scores.__contains__, member.detectors if member.name else ()):
             columns[f"{name}@{member.name}"] = of_sets(member.scores, sets)[name].to_numpy()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,13 +17,15 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.evaluation.split_features import Extraction
 from ood_lab.features.process_agreement import told_by_main
 from ood_lab.models import FITTED, Backbone
+from ood_lab.models.output import WeightAndBias
+from ood_lab.schema.run_record import Facts
 
 log = logging.getLogger(__name__)
 
 
 def fit_head(
     backbone: Backbone, trainer: Trainer, data: OODDataModule, root: Path, validated: bool = False
-) -> dict[str, Any]:
+) -> Facts:
     """Fits the head of a backbone, ``fitted_head`` or linear; all processes must call it.
 
     Features of ID train are extracted, or read from the bank; the logits of that bank mean nothing.
@@ -65,7 +66,7 @@ def fit_head(
         weight, bias = fitted
         backbone.head.weight.copy_(weight)
         backbone.head.bias.copy_(bias)
-    facts: dict[str, Any] = {"kind": kind, "images": len(labels)}
+    facts: Facts = {"kind": kind, "images": len(labels)}
     for split, of_split in features.items():
         facts[f"{split}_accuracy"] = _head_accuracy(of_split, data.splits[split].labels, fitted)
     if features:
@@ -81,7 +82,7 @@ def fit_head(
     return facts
 
 
-def _head_accuracy(features: Tensor, labels: ArrayLike, head: tuple[Tensor, Tensor]) -> float:
+def _head_accuracy(features: Tensor, labels: ArrayLike, head: WeightAndBias) -> float:
     weight, bias = (value.float() for value in head)
     right = F.linear(features.float(), weight, bias).argmax(dim=1) == torch.as_tensor(labels)
     return float(right.double().mean())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ood_lab.common.grouping import with_keys
 from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_tuning import Tuning
 from ood_lab.evaluation.ensembles import HELD_OUT, EnsembleMember, same_network
@@ -73,7 +74,7 @@ def extracted(
             same.append(name)
             continue
         identities.add(other.passes.network)
-        detectors = {key: d for key, d in new_detectors().items() if key in usable}
+        detectors = with_keys(new_detectors(), usable)
         members.append(EnsembleMember.passed(name, other, detectors, plan, limit))
     extraction.data.use_transform(eval=extraction.backbone.transform)
     evaluated = ["test", *plan.evaluated]

@@ -13,10 +13,9 @@ from lightning.pytorch.utilities.seed import isolate_rng
 
 from ood_lab.common.english import counted, listed
 from ood_lab.common.progress import duration
-from ood_lab.detectors import Detector
 from ood_lab.detectors.base import COSTS, Detectors
 from ood_lab.evaluation.split_features import Extraction, PassPlan
-from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.extraction_hooks import Columns
 from ood_lab.features.extraction_pass import collate
 from ood_lab.features.lightning_extractor import Extractor
 from ood_lab.features.process_agreement import made_by_main
@@ -66,7 +65,7 @@ class PassCost:
 
 def affordable(
     extraction: Extraction, detectors: Detectors, plan: PassPlan, by_default: bool
-) -> tuple[dict[str, Detector], dict[str, str]]:
+) -> tuple[Detectors, dict[str, str]]:
     """Tells what the passes will take, and spares a CPU what nobody has asked for.
 
     Which detectors the default skips follows from images and device, never from the speed of
@@ -103,7 +102,7 @@ def affordable(
     return kept, left_out
 
 
-def _sets(detectors: Detectors) -> Iterator[tuple[str, dict[str, Detector]]]:
+def _sets(detectors: Detectors) -> Iterator[tuple[str, Detectors]]:
     """The detectors, and those among them that need less and less."""
     yield "chosen", dict(detectors)
     last = len(detectors)
@@ -146,14 +145,14 @@ class _Timer:
         self._loading = 0.0 if workers else (time.perf_counter() - start) / len(self._image)
         self._known: dict[frozenset[str], float] = {}
 
-    def of(self, columns: Sequence[BankColumn]) -> float:
+    def of(self, columns: Columns) -> float:
         wanted = {column.key: column for column in columns}
         key = frozenset(wanted)
         if key not in self._known:
             self._known[key] = self._timed(list(wanted.values()))
         return (self._known[key] + self._loading) / self._trainer.world_size
 
-    def _timed(self, columns: Sequence[BankColumn]) -> float:
+    def _timed(self, columns: Columns) -> float:
         trainer, some = self._trainer, next(self._backbone.parameters(), None)
         home = torch.device("cpu") if some is None else some.device
         device = trainer.strategy.root_device

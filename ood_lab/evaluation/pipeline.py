@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import pandas as pd
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.files import write_csv, write_table
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.detectors.base import COSTS, Detectors
@@ -39,7 +40,7 @@ from ood_lab.report.shift.shift_tables import WORDS as SHIFT_WORDS
 from ood_lab.report.verdict import WORDS, Verdict
 from ood_lab.schema.image_columns import LEVELS, MADE_OF
 from ood_lab.schema.results import ID_TEST, joined, write_results
-from ood_lab.schema.run_record import RunRecord
+from ood_lab.schema.run_record import Facts, RunRecord
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ class MethodScores:
     costs: Mapping[str, int]
     detectors: Detectors
     selection: Selection
-    ensemble: Mapping[str, Any]
+    ensemble: Settings
 
     @classmethod
     def of(
@@ -131,12 +132,12 @@ class MethodScores:
                 sets.rows, banks, detectors, refused, inputs.limit, in_words
             )
         detectors = {name: detectors[name] for name in timing}
-        facts: dict[str, dict[str, Any]] = {
+        facts: dict[str, Facts] = {
             name: {"input_type": d.input_type} | d.used_settings() | timing[name]
             for name, d in detectors.items()
         }
         costs = {name: COSTS.index(d.cost) for name, d in detectors.items()}
-        ensemble: dict[str, Any] = {}
+        ensemble: Facts = {}
         if inputs.members:
             member = EnsembleMember("1", dict(detectors), dict(banks), table)
             table, columns, ensemble = with_ensemble(
@@ -161,7 +162,7 @@ class MethodScores:
         )
 
     def evaluation(
-        self, sets: EvaluatedSets, record: RunRecord, seed: int, metrics: Mapping[str, Any]
+        self, sets: EvaluatedSets, record: RunRecord, seed: int, metrics: Settings
     ) -> Evaluation:
         """Of the scores without unrequested levels and without predictions that mean nothing.
 
@@ -225,7 +226,7 @@ class EvaluationOutcome:
         sets: EvaluatedSets,
         record: RunRecord,
         *,
-        metrics: Mapping[str, Any],
+        metrics: Settings,
         seed: int,
         model_seed: int,
         accuracy: tuple[bool, Sequence[str]],

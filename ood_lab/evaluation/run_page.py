@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.common.files import read_table, write_csv
+from ood_lab.common.grouping import with_keys
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.detectors import DEFAULT_ALPHA, KNN, CalibratedDetector
 from ood_lab.detectors.deployment.calibration import cross_fitted_scores
@@ -32,7 +33,7 @@ from ood_lab.report.rendering.table import Cell, Head, Table, name_cell
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.shift.distance_page import MeasuredDistances
 from ood_lab.schema.results import of_kind
-from ood_lab.schema.run_record import RunRecord
+from ood_lab.schema.run_record import Facts, RunRecord
 
 #: Of more training images nobody looks at the most unusual ones.
 MOST = 20_000
@@ -85,7 +86,7 @@ def maps_of_run(data: OODDataModule, banks: Banks, outcome: EvaluationOutcome) -
     """Maps of the evaluated sets; the threshold is exceeded by 5% of ID test."""
     scores = outcome.scores
     sets = {n: banks[n] for n in scores["dataset"].unique() if n in banks}
-    detectors = {n: d for n, d in outcome.detectors.items() if n in scores}
+    detectors = with_keys(outcome.detectors, scores)
     of_test = scores[scores["dataset"] == "test"]
     thresholds = {n: float(of_test[n].quantile(1 - DEFAULT_ALPHA)) for n in detectors}
     largest = {n: float(scores[n].max()) for n in detectors}
@@ -142,7 +143,7 @@ def published_blocks(results: pd.DataFrame, record: RunRecord, data: str) -> lis
 def _published(
     name: str,
     pairs: Sequence[tuple[PublishedRow, Mapping[Hashable, Any]]],
-    facts: Mapping[str, Any],
+    facts: Facts,
 ) -> Folded:
     about = pairs[0][0].reference.about
     differences = protocol_differences([row for row, _ in pairs], facts)

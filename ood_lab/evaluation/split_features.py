@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from lightning import Trainer
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import without_none
 from ood_lab.common.stage_times import Stages
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.data.datamodules.base import OODDataModule
@@ -23,11 +24,11 @@ from ood_lab.detectors.base import Detectors
 from ood_lab.evaluation.detector_fitting import second_pass
 from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, PartSink, files_to_make
 from ood_lab.evaluation.streaming_scores import ScoredSet, ScoreSink, identity_of, read_scored
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.bank_identity import NetworkIdentity
 from ood_lab.features.bank_store import BankStore
 from ood_lab.features.cached_extraction import extract, made_from, sums_bank
-from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.extraction_hooks import BankColumn, Columns
 from ood_lab.features.extraction_pass import DatasetParts, pass_through
 from ood_lab.features.image_groups import group_count
 from ood_lab.models import Backbone
@@ -46,7 +47,7 @@ def require_ood(data: OODDataModule) -> None:
         )
 
 
-def chosen_sets(data: OODDataModule, shift: Mapping[str, Any]) -> list[str]:
+def chosen_sets(data: OODDataModule, shift: Settings) -> list[str]:
     """Names of the OOD sets to evaluate: all, or only those with the asked level columns.
 
     Raises:
@@ -65,9 +66,7 @@ def chosen_sets(data: OODDataModule, shift: Mapping[str, Any]) -> list[str]:
     return leveled
 
 
-def split_by_columns(
-    detectors: Detectors, backbone: Backbone
-) -> tuple[dict[str, Detector], dict[str, str]]:
+def split_by_columns(detectors: Detectors, backbone: Backbone) -> tuple[Detectors, dict[str, str]]:
     """Detectors the backbone can serve, and the reason for each of the others."""
 
     def reason(name: str, detector: Detector) -> str | None:
@@ -90,11 +89,11 @@ def split_by_columns(
 
 def split_by_reason(
     detectors: Detectors, reason: Callable[[str, Detector], str | None]
-) -> tuple[dict[str, Detector], dict[str, str]]:
+) -> tuple[Detectors, dict[str, str]]:
     """Detectors that can be scored, and the reason for each of the others; None = there is none."""
     reasons = {name: reason(name, detector) for name, detector in detectors.items()}
     usable = {name: detector for name, detector in detectors.items() if reasons[name] is None}
-    return usable, {name: text for name, text in reasons.items() if text is not None}
+    return usable, without_none(reasons)
 
 
 def check_sizes(detectors: Detectors, data: OODDataModule, classes: int) -> None:
@@ -152,7 +151,7 @@ class PassPlan:
 
     evaluated: Sequence[str]
     selection: Sequence[str] = ()
-    of_test: Sequence[BankColumn] = ()
+    of_test: Columns = ()
     images: Sequence[ImageDataset] = ()
 
     def columns(self, detectors: Detectors) -> dict[str, list[BankColumn]]:
@@ -197,7 +196,7 @@ class NetworkPasses:
     def bank(
         self,
         images: ImageDataset,
-        columns: Sequence[BankColumn] = (),
+        columns: Columns = (),
         moments: Collection[str] = (),
         passed: list[str] | None = None,
     ) -> FeatureBank | None:
@@ -219,7 +218,7 @@ class NetworkPasses:
         self,
         files: PartFiles,
         images: ImageDataset | Listing,
-        columns: Sequence[BankColumn],
+        columns: Columns,
         sink: Callable[[Trainer], PartSink],
         lenient: bool = False,
     ) -> list[int]:
@@ -260,7 +259,7 @@ class Extraction:
     trainer: Trainer
     root: Path
     stages: Stages = field(default_factory=Stages)
-    always: Sequence[BankColumn] = ()
+    always: Columns = ()
 
     def __post_init__(self) -> None:
         self.data.use_transform(eval=self.backbone.transform)
@@ -274,7 +273,7 @@ class Extraction:
             split: self._bank(split, columns, moments_for(detectors, split))
             for split, columns in plan.columns(detectors).items()
         } | self.of_sets([], plan.images)
-        return {split: bank for split, bank in banks.items() if bank is not None}
+        return without_none(banks)
 
     def images_left(
         self, detectors: Detectors, plan: PassPlan
@@ -301,9 +300,7 @@ class Extraction:
 
         second_pass(self.trainer, detectors, fit_bank, limit, banks, sources)
 
-    def for_fits(
-        self, detectors: Detectors, selection: Sequence[str] = ()
-    ) -> dict[str, FeatureBank]:
+    def for_fits(self, detectors: Detectors, selection: Sequence[str] = ()) -> Banks:
         """The banks that detectors are fitted on, and those of ``selection``.
 
         Where all that are fitted on train learn nothing but sums from it, it is not kept.
@@ -328,7 +325,7 @@ class Extraction:
         return banks
 
     def scored(
-        self, split: str, detectors: Detectors, folder: Path, kept: Sequence[BankColumn] = ()
+        self, split: str, detectors: Detectors, folder: Path, kept: Columns = ()
     ) -> ScoredSet | None:
         """Scores a set by fitted detectors while it passes, and keeps nothing else but ``kept``.
 
@@ -374,7 +371,7 @@ class Extraction:
             dataset.transform = self.data.predict_dataset("test").transform
         banks = {split: self._bank(split) for split in splits}
         banks |= {dataset.name: self._bank_of(dataset) for dataset in images}
-        return {split: bank for split, bank in banks.items() if bank is not None}
+        return without_none(banks)
 
     @cached_property
     def passes(self) -> NetworkPasses:
@@ -385,14 +382,14 @@ class Extraction:
         )
 
     def _bank(
-        self, split: str, columns: Sequence[BankColumn] = (), moments: Collection[str] = ()
+        self, split: str, columns: Columns = (), moments: Collection[str] = ()
     ) -> FeatureBank | None:
         return self._bank_of(self.data.predict_dataset(split), columns, moments)
 
     def _bank_of(
         self,
         images: ImageDataset,
-        columns: Sequence[BankColumn] = (),
+        columns: Columns = (),
         moments: Collection[str] = (),
     ) -> FeatureBank | None:
         passed: list[str] = []

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,9 +21,9 @@ from ood_lab.evaluation.detector_fitting import each_that_works, fit_within
 from ood_lab.evaluation.detector_tuning import Selection, Tuning, with_tuned
 from ood_lab.evaluation.prediction.table_parts import PartFiles, PartSink
 from ood_lab.features.bank import Banks, FeatureBank
-from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.extraction_hooks import Columns
 from ood_lab.features.process_agreement import made_by_main
-from ood_lab.schema.run_record import BankRecord
+from ood_lab.schema.run_record import BankRecord, Facts
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class ScoreSink(PartSink):
     """
 
     def __init__(
-        self, files: PartFiles, detectors: Detectors, kept: Sequence[BankColumn], trainer: Trainer
+        self, files: PartFiles, detectors: Detectors, kept: Columns, trainer: Trainer
     ) -> None:
         super().__init__(files)
         self._detectors, self._kept = detectors, kept
@@ -92,7 +91,7 @@ class ScoreSink(PartSink):
                 table[f"column_{number}_{place}"] = values.numpy()
         return pd.DataFrame(table)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """Who rejected, and the seconds since the last part."""
         seconds, self._seconds = self._seconds, {}
         return {"refused": self._refused, "seconds": seconds}
@@ -103,7 +102,7 @@ def read_scored(
     record: BankRecord,
     num_classes: int,
     labels: Tensor,
-    kept: Sequence[BankColumn],
+    kept: Columns,
 ) -> ScoredSet:
     """What the parts hold.
 
@@ -154,7 +153,7 @@ class Fitted:
         refused: detectors that cannot be fitted, and why.
     """
 
-    detectors: dict[str, Detector]
+    detectors: Detectors
     seconds: dict[str, float]
     selection: Selection
     refused: dict[str, str]

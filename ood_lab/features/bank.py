@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.features.moments import Derived
 from ood_lab.models.head_kind import HeadKind, Part, parts_of
+from ood_lab.models.output import WeightAndBias
 from ood_lab.schema.image_columns import SEVERAL
 from ood_lab.schema.run_record import BankRecord
 
@@ -66,9 +67,14 @@ class FeatureBank:
         """One line: what there is of it, not the numbers."""
         labelled = int((self.labels >= 0).sum())
         parts = [f"{len(self):,} images, {labelled:,} with a label"]
-        parts += [f"{self.features.shape[1]:,} features", f"{self.logits.shape[1]:,} classes"]
+        parts += [f"{self.width:,} features", f"{self.num_classes:,} classes"]
         parts += [f"columns {', '.join(self.columns)}"] if self.columns else []
         return f"FeatureBank({', '.join(parts)})"
+
+    @property
+    def width(self) -> int:
+        """D, 0 without features."""
+        return self.features.shape[1]
 
     @property
     def num_classes(self) -> int:
@@ -79,8 +85,8 @@ class FeatureBank:
     def gives(self) -> frozenset[Part]:
         """What detectors may read of it, in addition to the columns."""
         return parts_of(
-            self.features.shape[1],
-            self.logits.shape[1],
+            self.width,
+            self.num_classes,
             self.head_weight.numel() > 0,
             self.derived.normalised,
             self.label_classes is None,
@@ -119,7 +125,7 @@ class FeatureBank:
         n, t = tiles.shape[:2]
         rows = torch.arange(n).repeat_interleave(t)
         groups = torch.arange(n) if self.groups is None else self.groups
-        features, logits = tiles.flatten(0, 1).split([self.features.shape[1], self.num_classes], 1)
+        features, logits = tiles.flatten(0, 1).split([self.width, self.num_classes], 1)
         columns = {
             key: values.flatten(0, 1)
             for key, values in self.columns.items()
@@ -153,7 +159,7 @@ class FeatureBank:
 Banks = Mapping[str, FeatureBank]
 
 
-def weight_and_bias(head: nn.Linear | None) -> tuple[Tensor, Tensor]:
+def weight_and_bias(head: nn.Linear | None) -> WeightAndBias:
     """``[C, D]`` and ``[C]``, as a bank holds them; empty without a head."""
     if head is None:
         return torch.zeros(0, 0), torch.zeros(0)

@@ -21,7 +21,8 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.file_records import text_sha256
+from ood_lab.common.file_records import file_sha256, text_sha256
+from ood_lab.common.grouping import without_keys
 from ood_lab.common.installed_packages import is_library, local_sources
 from ood_lab.models.backbone import Backbone, KeyedModule
 from ood_lab.models.trial_passes import evaluating, random_batch
@@ -117,7 +118,7 @@ class _Parts:
     def _module(self, path: str, module: nn.Module) -> None:
         module = module._modules.get("_orig_mod") or module  # of a compiled one
         neutral = module.neutral if isinstance(module, KeyedModule) else frozenset()
-        state = {k: v for k, v in vars(module).items() if k not in _HOUSEKEEPING | neutral}
+        state = without_keys(vars(module), _HOUSEKEEPING | neutral)
         hooks = {**module._forward_pre_hooks, **module._forward_hooks}
         state |= {"": type(module), "hooks": list(hooks.values())}
         state |= module._parameters | module._buffers
@@ -270,7 +271,7 @@ class _Parts:
         if f"source:{module}" in self.digests or not file or not Path(file).is_file():
             return
         for name, path in local_sources(module, Path(file)).items():
-            self.digests[f"source:{name}"] = hashlib.sha256(path.read_bytes()).hexdigest()
+            self.digests[f"source:{name}"] = file_sha256(path)
 
 
 def _place(value: Tensor) -> tuple[Any, ...]:

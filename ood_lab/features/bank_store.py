@@ -36,13 +36,14 @@ from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
-from ood_lab.common.files import require_space, try_lock
+from ood_lab.common.files import lock, require_space, try_lock
 from ood_lab.common.tensor_file import Tensors, save_tensors
 from ood_lab.features import row_shards as shards
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.extraction_pass import Images
+from ood_lab.features.extraction_pass import Images, ReadErrors
 from ood_lab.features.moments import MOMENTS, Derived, Moments
 from ood_lab.features.row_shards import shard_name, writing
+from ood_lab.models.output import WeightAndBias
 from ood_lab.schema.run_record import BankRecord
 
 log = logging.getLogger(__name__)
@@ -202,9 +203,7 @@ class BankStore:
             self._sweep()
             handle = open(self._lock(self.key), "w")  # noqa: SIM115 - closed below
         with handle:
-            if not try_lock(handle):
-                log.info("waiting for another process that extracts the same features")
-                fcntl.flock(handle, fcntl.LOCK_EX)
+            lock(handle, "waiting for another process that extracts the same features")
             try:
                 yield
             finally:
@@ -251,7 +250,7 @@ class BankStore:
         n: int,
         columns: Sequence[str],
         record: BankRecord,
-        head: tuple[Tensor, Tensor] | None,
+        head: WeightAndBias | None,
     ) -> None:
         """Makes what a finished pass has written part of the bank; call it while ``locked``.
 
@@ -380,7 +379,7 @@ class FeatureWriter:
                 self._buffer[folder][name][self._filled : end] = value
         self._filled = end
 
-    def close(self, part: int, errors: dict[int, str]) -> None:
+    def close(self, part: int, errors: ReadErrors) -> None:
         """Parts are no files of their own."""
 
     def end(self, trainer: Trainer) -> None:

@@ -22,11 +22,12 @@ from ood_lab.common.files import require_space
 from ood_lab.features.bank import TILES, FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import FORMAT, NetworkIdentity, transform_text, versions
 from ood_lab.features.bank_store import BankStore, FeatureWriter, load
-from ood_lab.features.extraction_hooks import BankColumn, TilesColumn
+from ood_lab.features.extraction_hooks import Columns, TilesColumn
 from ood_lab.features.extraction_pass import (
     BlockConsumer,
     DatasetParts,
     Images,
+    ReadErrors,
     check_takes_all,
     pass_through,
 )
@@ -53,7 +54,7 @@ def extract(
     backbone: Backbone,
     dataset: Images,
     root: Path | str,
-    columns: Sequence[BankColumn] = (),
+    columns: Columns = (),
     *,
     batch_size: int = 256,
     num_workers: int = 0,
@@ -249,7 +250,7 @@ class _Sums(BlockConsumer):
     def block(self, rows: FeatureBank) -> None:
         self._moments.update(rows.features, rows.logits, rows.labels, self._device)
 
-    def closed(self, part: int, errors: dict[int, str]) -> None:
+    def closed(self, part: int, errors: ReadErrors) -> None:
         self._moments.gathered().save(self._folder / f"{part:05d}.safetensors")
         self._moments = Moments(self._wanted)
 

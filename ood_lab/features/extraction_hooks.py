@@ -55,6 +55,9 @@ class BankColumn(ABC):
         """
 
 
+Columns = Sequence[BankColumn]
+
+
 class TilesColumn(BankColumn):
     """Features and logits of the tiles of an image, ``[B, T, D + C]``."""
 

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_co
 from ood_lab.common.cpu_cores import fitting_processes, loading_processes
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError, user_error_in
-from ood_lab.common.tensor_file import Tensors
+from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.features.bank import FeatureBank, weight_and_bias
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.lightning_extractor import Extractor, frozen
@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 _NONE = -1
 #: Of the rows of a block, with all columns.
 MOST_BYTES = 64 * 2**20
+#: Rows that cannot be read, and why.
+ReadErrors = dict[int, str]
 
 
 class Images(Protocol):
@@ -55,7 +57,7 @@ class Images(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    def __getitem__(self, index: int) -> Batch: ...
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Consumer(Protocol):
     def take(self, rows: FeatureBank) -> None:
         """The rows of a batch, in order."""
 
-    def close(self, part: int, errors: dict[int, str]) -> None:
+    def close(self, part: int, errors: ReadErrors) -> None:
         """All rows of a part have been taken, but for those that cannot be read, and why."""
 
     def end(self, trainer: Trainer) -> None:
@@ -137,7 +139,7 @@ class BlockConsumer(ABC):
         """Some rows of a part, in order."""
 
     @abstractmethod
-    def closed(self, part: int, errors: dict[int, str]) -> None:
+    def closed(self, part: int, errors: ReadErrors) -> None:
         """See :meth:`Consumer.close`."""
 
     def take(self, rows: FeatureBank) -> None:
@@ -146,7 +148,7 @@ class BlockConsumer(ABC):
         if sum(map(len, self._waiting)) >= _block_rows(rows):
             self._hand_on(last=False)
 
-    def close(self, part: int, errors: dict[int, str]) -> None:
+    def close(self, part: int, errors: ReadErrors) -> None:
         """See :class:`Consumer`."""
         if self._waiting:
             self._hand_on(last=True)
@@ -171,7 +173,7 @@ def _block_rows(bank: FeatureBank) -> int:
     """Rows of a block: of as many the moments of a whole bank are added up."""
     tensors = (bank.features, bank.logits, *bank.columns.values())
     row_bytes = sum(values[:1].nbytes for values in tensors)
-    width = max(1, bank.features.shape[1])
+    width = max(1, bank.width)
     return max(1, min(BLOCK_BYTES // (8 * width), MOST_BYTES // max(1, row_bytes)))
 
 
@@ -179,21 +181,20 @@ def _joined(banks: list[FeatureBank]) -> FeatureBank:
     if len(banks) == 1:
         return banks[0]
     rows = ("features", "logits", "labels", "index")
-    joined: dict[str, Any] = {
-        name: torch.cat([vars(bank)[name] for bank in banks]) for name in rows
-    }
+    joined: Batch = {name: torch.cat([vars(bank)[name] for bank in banks]) for name in rows}
     columns = {key: torch.cat([bank.columns[key] for bank in banks]) for key in banks[0].columns}
     return replace(banks[0], **joined, columns=columns)
 
 
-def collate(samples: list[dict[str, Any]]) -> Tensors:
+def collate(samples: list[Batch]) -> Tensors:
     """Batches what the pass reads; the other entries of a sample are found by its index."""
     keys = ("image", "index", "label")
     batch: Tensors = default_collate([{k: sample[k] for k in keys} for sample in samples])
     return batch
 
 
-class _Batches(Dataset[dict[str, Any]]):
+@dataclass
+class _Batches(Dataset[Batch]):
     """Batches by number.
 
     Lightning notes every row that a loader of rows has handed out, as long as the pass lasts.
@@ -205,62 +206,65 @@ class _Batches(Dataset[dict[str, Any]]):
         lenient: an unreadable image is reported and does not end the pass.
     """
 
-    def __init__(
-        self, images: Images, parts: DatasetParts, rows: Sequence[int], lenient: bool
-    ) -> None:
-        self._images, self._parts, self._rows, self._lenient = images, parts, rows, lenient
+    images: Images
+    parts: DatasetParts
+    rows: Sequence[int]
+    lenient: bool
 
     def __len__(self) -> int:
-        return self._parts.batches(self._parts.numbers[-1]).stop
+        return self.parts.batches(self.parts.numbers[-1]).stop
 
-    def __getitem__(self, batch: int) -> dict[str, Any]:
+    def __getitem__(self, batch: int) -> Batch:
         samples, errors = [], dict[int, str]()
-        for place in self._parts.rows_of_batch(batch) if batch != _NONE else ():
-            row = self._rows[place]
+        for place in self.parts.rows_of_batch(batch) if batch != _NONE else ():
+            row = self.rows[place]
             try:
-                samples.append(self._images[row])
+                samples.append(self.images[row])
             except UserError as error:
-                if not self._lenient:
+                if not self.lenient:
                     raise
                 errors[row] = str(error)
         return {**(collate(samples) if samples else {}), "batch": batch, "errors": errors}
 
 
+@dataclass
 class _PartsOfProcess(DistributedSampler[int]):
     """The batches of the parts of a process; Lightning leaves a sampler of this kind unchanged."""
 
-    def __init__(self, trainer: Trainer, parts: DatasetParts, numbers: Sequence[int]) -> None:
-        self._trainer, self._parts, self._numbers = trainer, parts, list(numbers)
+    trainer: Trainer
+    parts: DatasetParts
+    numbers: Sequence[int]
 
     @property
-    def _own(self) -> list[int]:
+    def _own(self) -> Sequence[int]:
         # Asked for in the process itself: Lightning may start it later.
-        return self._numbers[self._trainer.global_rank :: self._trainer.world_size]
+        return self.numbers[self.trainer.global_rank :: self.trainer.world_size]
 
     def __iter__(self) -> Iterator[int]:
         for part in self._own:
-            yield from self._parts.batches(part)
+            yield from self.parts.batches(part)
         if not self._own:
             yield _NONE
 
     def __len__(self) -> int:
-        return max(1, sum(len(self._parts.batches(part)) for part in self._own))
+        return max(1, sum(len(self.parts.batches(part)) for part in self._own))
 
     def set_epoch(self, epoch: int) -> None:
         """Nothing is shuffled."""
 
 
+@dataclass
 class _Loader:
     """Batches on the device of the process; the next one travels while one is computed."""
 
-    def __init__(self, loader: DataLoader[dict[str, Any]], trainer: Trainer) -> None:
-        self._loader, self._trainer = loader, trainer
+    loader: DataLoader[Batch]
+    trainer: Trainer
 
     def __len__(self) -> int:
-        return len(self._loader)
+        return len(self.loader)
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return copies_for(self._trainer.strategy.root_device).ahead(self._loader)
+    def __iter__(self) -> Iterator[Batch]:
+        return copies_for(self.trainer.strategy.root_device).ahead(self.loader)
 
 
 class _HandOver(Callback):
@@ -275,13 +279,13 @@ class _HandOver(Callback):
     ) -> None:
         self._images, self._parts, self._make = images, parts, make
         self._head = weight_and_bias(backbone.head)
-        self._under_way: deque[tuple[Arrival | None, dict[str, Any]]] = deque()
+        self._under_way: deque[tuple[Arrival | None, Batch]] = deque()
 
     def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Makes the consumer."""
         self._consumer = self._make(trainer)
         self._copies = copies_for(trainer.strategy.root_device)
-        self._errors: dict[int, str] = {}
+        self._errors: ReadErrors = {}
 
     def on_predict_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any
@@ -311,7 +315,7 @@ class _HandOver(Callback):
             self._consumer.close(part, self._errors)
             self._errors = {}
 
-    def _bank(self, rows: dict[str, Any]) -> FeatureBank:
+    def _bank(self, rows: Batch) -> FeatureBank:
         named = {name: rows[name] for name in ("features", "logits", "labels", "index")}
         if not rows["finite"]:
             for name in ("logits", "features"):
@@ -393,7 +397,7 @@ def pass_through(
     batches = sum(len(parts.batches(part)) for part in numbers)
     workers = loading_processes(trainer, num_workers, batches)
     size = min(parts.batch_size, len(rows))
-    loader: DataLoader[dict[str, Any]] = DataLoader(
+    loader: DataLoader[Batch] = DataLoader(
         _Batches(images, parts, rows, lenient),
         batch_size=None,
         sampler=_PartsOfProcess(trainer, parts, numbers),
@@ -413,7 +417,7 @@ def pass_through(
 def _predict(
     trainer: Trainer,
     extractor: Extractor,
-    loader: DataLoader[dict[str, Any]],
+    loader: DataLoader[Batch],
     hand_over: Callback,
 ) -> None:
     loop = trainer.predict_loop
@@ -435,7 +439,6 @@ def _predict(
         loop.inference_mode = inference_mode
 
 
-Batch = dict[str, Any]
 #: Waits until rows are on the host, and gives them.
 Arrival = Callable[[], Batch]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -18,7 +17,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks, FeatureBank
 
 
 class GroupedImages(Protocol):
@@ -61,7 +60,7 @@ def group_weights(groups: Tensor) -> Tensor:
     return 1 / sizes.double()[codes]
 
 
-def with_groups(banks: Mapping[str, FeatureBank]) -> dict[str, FeatureBank]:
+def with_groups(banks: Banks) -> dict[str, FeatureBank]:
     """The banks, without their groups where no two images of all banks belong together."""
     groups = [bank.groups for bank in banks.values() if bank.groups is not None]
     if not groups or len(torch.cat(groups).unique()) < sum(map(len, groups)):

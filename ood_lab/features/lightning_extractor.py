@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any
@@ -18,12 +18,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ood_lab.common.progress import Pace
-from ood_lab.common.tensor_file import Tensors
-from ood_lab.features.extraction_hooks import BankColumn, GradientColumn, input_gradients
+from ood_lab.common.tensor_arithmetic import full_precision
+from ood_lab.common.tensor_file import Batch, Tensors
+from ood_lab.features.extraction_hooks import Columns, GradientColumn, input_gradients
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.forward_hooks import hooked
 from ood_lab.models.output import Output
 from ood_lab.models.trial_passes import evaluating, kept_state
+from ood_lab.schema.run_record import Facts
 
 #: Share of the free memory that the activations of a chunk may take.
 MEMORY_SHARE = 0.25
@@ -160,7 +162,7 @@ class Extractor(LightningModule):
     def __init__(
         self,
         backbone: Backbone,
-        columns: Sequence[BankColumn] = (),
+        columns: Columns = (),
         batch_size: int = 256,
         description: str = "Extracting",
         keeps: bool = True,
@@ -189,7 +191,7 @@ class Extractor(LightningModule):
         return f"'{self.description}': {share:.0%} of the images passed"
 
     @property
-    def chunk_facts(self) -> dict[str, Any]:
+    def chunk_facts(self) -> Facts:
         """The chunk, for the record of a bank."""
         if self.chunk is None:  # other processes had the images
             return {}
@@ -248,12 +250,12 @@ class Extractor(LightningModule):
             self._arranged = memory_format
 
     def transfer_batch_to_device(
-        self, batch: dict[str, Any], device: torch.device, dataloader_idx: int
-    ) -> dict[str, Any]:
+        self, batch: Batch, device: torch.device, dataloader_idx: int
+    ) -> Batch:
         """The batch itself: its images are there (:mod:`ood_lab.features.extraction_pass`)."""
         return batch
 
-    def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
+    def predict_step(self, batch: Batch, batch_idx: int) -> Batch:
         """Computes what the class says of ``image``, ``index``, ``label``; nothing of no images."""
         if "image" not in batch:
             return {}
@@ -329,7 +331,7 @@ class Extractor(LightningModule):
         head = self.backbone.head
         if logits.dtype == torch.float32 or head is None:
             return logits.float()
-        with torch.autocast(features.device.type, enabled=False):
+        with full_precision(features):
             bias = None if head.bias is None else head.bias.float()
             return F.linear(features, head.weight.float(), bias)
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.common.tensor_file import TensorFile, Tensors
 from ood_lab.models.output import probabilities
 
@@ -79,7 +80,7 @@ class Moments:
     def _add(self, features: Tensor, logits: Tensor, labels: Tensor) -> None:
         x, groups = features.double(), (labels.long() + 1).clamp(min=0)
         self._make_room(max(logits.shape[1], int(groups.max())) + 1, x)
-        squares = x.square().sum(dim=1)
+        squares = squared_norms(x)
         if "means" in self.parts:
             predicts = logits.shape[1] > 0
             right = torch.zeros_like(groups)

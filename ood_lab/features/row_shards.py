@@ -157,10 +157,9 @@ def check(folder: Path) -> BankRecord:
         UserError: a file is missing, truncated or does not hold the rows the manifest says.
     """
     path = folder / MANIFEST
-    try:
+    problem = f"feature cache manifest '{path}' is missing or damaged"
+    with reported_as(problem, (OSError, ValueError)):
         record = BankRecord.model_validate_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(f"feature cache manifest '{path}' is missing or damaged") from error
     for name, rows in record.shards.items():
         if _rows(folder / name) != rows:
             raise UserError(f"feature cache shard '{folder / name}' does not hold {rows} rows")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from PIL import Image
 from torch import Tensor, nn
 
 from ood_lab.common.files import StrPath
-from ood_lab.common.tensor_file import Tensors
+from ood_lab.common.tensor_file import Tensors, Transform
 from ood_lab.models.forward_hooks import watched
 from ood_lab.models.head_kind import OF_NETWORKS, HeadKind, Part, parts_of
 from ood_lab.models.output import Output
 from ood_lab.models.weights import load_weights
+
+#: What a network expects of its images, in timm's words: ``input_size``, ``mean``, ``std``, ...
+DataConfig = dict[str, Any]
 
 
 class KeyedModule(nn.Module):
@@ -87,9 +89,9 @@ class Backbone(KeyedModule):
     head: nn.Linear | None
     widths: tuple[int, int] | None = None
     normalised: bool = False
-    data_config: dict[str, Any]
-    transform: Callable[[Image.Image], Tensor]
-    transform_overrides: dict[str, Any]
+    data_config: DataConfig
+    transform: Transform
+    transform_overrides: DataConfig
     fresh_head: bool = False
     fitted_head: str | None = None
     differentiable: bool = True

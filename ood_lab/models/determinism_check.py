@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, one_line
+from ood_lab.common.tensor_arithmetic import largest_difference
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.forward_hooks import watched
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
@@ -95,7 +96,7 @@ def _problem(backbone: Backbone, one: Tensor, two: Tensor) -> str | None:
                 place = _place(backbone, [pair] * PASSES, tight)
                 return f"gives other logits when it runs twice on the same images: {chance}{place}"
     if isinstance(alone, Exception):
-        reason = " ".join(str(alone).split())[:200]
+        reason = one_line(alone)[:200]
         return (
             "cannot process an image by itself, only in a batch with other images "
             f"({type(alone).__name__}: {reason})"
@@ -123,7 +124,7 @@ def deviation(one: Output, other: Output, tolerance: float) -> str | None:
     pairs = {"logit": (one.logits, other.logits), "feature": (one.features, other.features)}
     for name, (a, b) in pairs.items():
         if _differ(a, b, tolerance):
-            return f"a {name} moves by {float((a.double() - b.double()).abs().max()):.2g}"
+            return f"a {name} moves by {largest_difference(a.double(), b.double()):.2g}"
     return None
 
 
@@ -134,7 +135,7 @@ def _differ(a: Tensor, b: Tensor, tolerance: float) -> bool:
     if not torch.equal(a.isfinite(), b.isfinite()):
         return True
     a, b = (value.double().nan_to_num(0, 0, 0) for value in (a, b))
-    return float((a - b).abs().max()) > tolerance * max(float(a.abs().max()), 1e-6)
+    return largest_difference(a, b) > tolerance * max(float(a.abs().max()), 1e-6)
 
 
 def tolerances(net: nn.Module) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_arithmetic import all_finite, largest_difference
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
@@ -39,7 +40,7 @@ def check_contract(backbone: Backbone) -> None:
         backbone.widths = output.features.shape[1], output.logits.shape[1]
         logits, features = output.logits.double(), output.features.double()
         for what, values in (("logits", logits), ("features", features)):
-            if not bool(values.isfinite().all()):
+            if not all_finite(values):
                 raise UserError(
                     f"{backbone.name} returns NaN or infinite {what} for a random image: "
                     "check its weights"
@@ -51,7 +52,7 @@ def check_contract(backbone: Backbone) -> None:
         bias = None if head.bias is None else head.bias.double()
         expected = F.linear(features, weight.double(), bias)
         scale = max(1.0, float(logits.abs().max()))
-        error = float((expected - logits).abs().max())
+        error = largest_difference(expected, logits)
         if error > max(1e-4, 16 * torch.finfo(weight.dtype).eps) * scale:
             raise UserError(
                 f"the head of {backbone.name} does not make its logits: weight times features "

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Transform
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.image_transforms import set_transform
 
@@ -31,7 +32,7 @@ class Tiles:
         transform: of a tile, a PIL image, to ``[3, h, w]``; without a crop.
     """
 
-    def __init__(self, rows: int, columns: int, transform: Callable[[Image.Image], Tensor]) -> None:
+    def __init__(self, rows: int, columns: int, transform: Transform) -> None:
         if min(rows, columns) < 1 or rows * columns < 2:
             raise UserError(f"tiles={rows}x{columns}: give two or more tiles, such as 2x3")
         self.rows, self.columns, self.transform = rows, columns, transform

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import numpy as np
@@ -16,7 +17,9 @@ from torchvision.transforms import Compose, Grayscale, Normalize, ToTensor
 
 from ood_lab.common.arguments import Positive, PositiveShare, check_values
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.models.backbone import Backbone
+from ood_lab.common.grouping import without_none
+from ood_lab.common.tensor_file import Transform
+from ood_lab.models.backbone import Backbone, DataConfig
 
 log = logging.getLogger(__name__)
 #: Pixels of a side beyond which a batch of two images fills the memory.
@@ -28,7 +31,7 @@ def train_transform(
     backbone: Backbone,
     augment: Sequence[Callable[[Image.Image], Image.Image]] | None = None,
     geometry: Sequence[Callable[[Image.Image], Image.Image]] | None = None,
-) -> Callable[[Image.Image], Tensor]:
+) -> Transform:
     """The training transform: ``augment`` on the PIL image, then the evaluation transform.
 
     Augmenting before the resize, crop and normalisation of evaluation keeps training and test
@@ -73,7 +76,7 @@ class TransformSettings(TypedDict, total=False):
     interpolation: Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"] | None
 
 
-def transform_options(**settings: Unpack[TransformSettings]) -> dict[str, Any]:
+def transform_options(**settings: Unpack[TransformSettings]) -> DataConfig:
     """The given options as ``create_transform`` wants them; None = not given.
 
     Raises:
@@ -82,7 +85,7 @@ def transform_options(**settings: Unpack[TransformSettings]) -> dict[str, Any]:
     if unknown := settings.keys() - TransformSettings.__annotations__.keys():
         raise TypeError(f"got an unexpected keyword argument '{min(unknown)}'")
     check_values(transform_options, settings, "model.backbone")
-    options: dict[str, Any] = {k: value for k, value in settings.items() if value is not None}
+    options: DataConfig = without_none(settings)
     if size := options.get("input_size"):
         options["input_size"] = (3, size, size) if isinstance(size, int) else tuple(size)
     means, deviations = _three(settings.get("mean")), _three(settings.get("std"))
@@ -107,7 +110,7 @@ def of_unit_range(
     return first, second
 
 
-def set_transform(backbone: Backbone, expected: dict[str, Any], overrides: dict[str, Any]) -> None:
+def set_transform(backbone: Backbone, expected: DataConfig, overrides: DataConfig) -> None:
     """Gives the backbone its ``data_config`` and evaluation transform.
 
     That of a network of one channel converts every image to grey first, and that of other numbers
@@ -128,7 +131,7 @@ def set_transform(backbone: Backbone, expected: dict[str, Any], overrides: dict[
     backbone.transform = Compose([*first, *transform.transforms]) if first else transform
 
 
-def evaluation_transform(config: dict[str, Any]) -> Compose:
+def evaluation_transform(config: DataConfig) -> Compose:
     """The transform that timm makes; its last two steps are one where that is possible."""
     transform = create_transform(**config, is_training=False)
     if config["input_size"][0] != 3:
@@ -168,7 +171,7 @@ class NormalisedTensor:
         return "\n    ".join(map(repr, self.steps.transforms))
 
 
-def for_channels(settings: dict[str, Any], channels: int) -> dict[str, Any]:
+def for_channels(settings: DataConfig, channels: int) -> DataConfig:
     """The settings for so many channels; means and deviations of three are averaged over them."""
     changed = dict(settings)
     if "input_size" in settings:
@@ -179,6 +182,7 @@ def for_channels(settings: dict[str, Any], channels: int) -> dict[str, Any]:
     return changed
 
 
+@dataclass
 class Channels:
     """The channels of an image, ``[n, H, W]`` in [0, 1].
 
@@ -186,8 +190,7 @@ class Channels:
         channels: n, that the network takes.
     """
 
-    def __init__(self, channels: int) -> None:
-        self.channels = channels
+    channels: int
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Raises :class:`UserError` for an image of other channels."""
@@ -225,7 +228,7 @@ def _check_steps(backbone: Backbone, steps: Sequence[Callable[[Any], Any]]) -> N
 
 
 def stamp_mismatch(
-    backbone: Backbone, expected: dict[str, Any], overrides: dict[str, Any], allowed: bool
+    backbone: Backbone, expected: DataConfig, overrides: DataConfig, allowed: bool
 ) -> None:
     """Records the options that differ from what the weights are known to expect.
 

@@ -14,6 +14,8 @@ from ood_lab.common.tensor_file import Tensors
 
 #: Largest distance of the sum of probabilities from 1.
 ROUNDING = 1e-2
+#: Weight ``[C, D]`` and bias ``[C]`` of a linear head.
+WeightAndBias = tuple[Tensor, Tensor]
 
 
 class Output(NamedTuple):

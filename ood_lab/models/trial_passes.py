@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.common.errors import reported_as
+from ood_lab.common.tensor_arithmetic import random_numbers
 
 
 def processing(
@@ -44,8 +45,7 @@ def channels_taken(net: nn.Module, input_size: tuple[int, ...]) -> int:
 
 def random_batch(net: nn.Module, input_size: tuple[int, ...]) -> Tensor:
     """The same two random images every time, ``[2, 3, H, W]`` in the dtype of ``net``."""
-    generator = torch.Generator().manual_seed(0)
-    return like_weights(net, torch.randn((2, *input_size), generator=generator))
+    return like_weights(net, torch.randn((2, *input_size), generator=random_numbers(0)))
 
 
 def like_weights(net: nn.Module, image: Tensor) -> Tensor:

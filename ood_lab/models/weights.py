@@ -14,9 +14,11 @@ from torch.utils._pytree import tree_leaves
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
+from ood_lab.common.grouping import with_keys, without_keys
+from ood_lab.common.tensor_arithmetic import all_finite
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.weights_entries import WeightsFile, same_shapes, weights_of
-from ood_lab.models.weights_formats import read_weights
+from ood_lab.models.weights_formats import Checkpoint, read_weights
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +29,7 @@ def load_weights(
     name: str | None = None,
     new_head: str | Sequence[str] = (),
     headless: bool = False,
-) -> dict[str, Any]:
+) -> Checkpoint:
     """Loads ``file`` into ``module``, all tensors or none.
 
     Reads ``.safetensors`` files and everything ``torch.load(weights_only=True)`` reads: plain
@@ -158,7 +160,7 @@ def hash_tensor(digest: Any, value: Tensor, name: str = "") -> None:
 
 def _without_head(source: Tensors, target: Tensors, path: Path) -> Tensors:
     """The weights without the layers that give class scores, where nothing else is left over."""
-    extra = {key: value for key, value in source.items() if key not in target}
+    extra = without_keys(source, target)
     heads = {key.rpartition(".")[0] for key in extra} - {""}
     outputs = {len(value) for value in extra.values() if value.ndim}
     # Two of them in networks that were distilled.
@@ -166,7 +168,7 @@ def _without_head(source: Tensors, target: Tensors, path: Path) -> Tensors:
         return source
     names = "', '".join(sorted(heads))
     _log.info("%s: its head '%s' (%d classes) is dropped", path, names, outputs.pop())
-    return {key: value for key, value in source.items() if key in target}
+    return with_keys(source, target)
 
 
 def _check_fit(source: Tensors, target: Tensors, problem: str) -> None:
@@ -221,7 +223,7 @@ def _check_fit(source: Tensors, target: Tensors, problem: str) -> None:
 
 def _check_finite(source: Tensors, path: Path) -> None:
     for key, value in source.items():
-        if value.is_floating_point() and not bool(value.isfinite().all()):
+        if value.is_floating_point() and not all_finite(value):
             bad = int((~value.isfinite()).sum())
             raise UserError(
                 f"{path}: {bad} of {value.numel()} values of {key} are NaN or infinite: "

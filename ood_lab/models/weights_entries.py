@@ -7,16 +7,16 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor
 
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
+from ood_lab.common.grouping import without_keys
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.models.weights_formats import read_weights, say, weight_lists, weight_sets
+from ood_lab.models.weights_formats import Checkpoint, read_weights, say, weight_lists, weight_sets
 
 #: What training code puts before the names of a network's tensors.
 _PREFIXES = ("module.", "model.", "_orig_mod.", "net.", "backbone.")
@@ -84,7 +84,7 @@ class _Candidate:
 
 def weights_of(
     file: WeightsFile, target: Tensors, headless: bool = False
-) -> tuple[dict[str, Any], Tensors]:
+) -> tuple[Checkpoint, Tensors]:
     """The whole checkpoint, and those of its weights that are a network's, under its names.
 
     The weights need not be complete: the caller checks that.
@@ -135,7 +135,7 @@ def _by_shape(candidates: list[_Candidate], target: Tensors, path: Path, headles
     for candidate in sorted(candidates, key=lambda c: (not _averaged(c.label), len(c.prefix))):
         tensors = candidate.tensors
         for head in ([], _last_layer(tensors)) if headless else ([],):
-            body = {name: value for name, value in tensors.items() if name not in head}
+            body = without_keys(tensors, head)
             if names := same_shapes(body, target):
                 left = f"; its head '{', '.join(head)}' is dropped" if head else ""
                 say(path, f"its {len(names)} tensors are taken in their order, by shape{left}")
@@ -152,7 +152,7 @@ def _last_layer(tensors: Tensors) -> list[str]:
     return last if len(last) == 2 and shapes[0][:1] == shapes[1] and len(shapes[0]) > 1 else []
 
 
-def _empty(checkpoint: dict[str, Any], path: Path) -> str:
+def _empty(checkpoint: Checkpoint, path: Path) -> str:
     keys = ", ".join(str(k) for k in list(checkpoint)[:5])
     if any("optim" in str(k) for k in checkpoint) or {"state", "param_groups"} <= set(checkpoint):
         return (
@@ -179,7 +179,7 @@ def _candidates(place: str, tensors: Tensors, target: Tensors) -> Iterator[_Cand
 
 
 def _unnamed_averages(
-    checkpoint: dict[str, Any], candidates: list[_Candidate], target: Tensors
+    checkpoint: Checkpoint, candidates: list[_Candidate], target: Tensors
 ) -> Iterator[_Candidate]:
     """Lists with the shapes of the parameters in their order; buffers are those of a named set."""
     lists = weight_lists(checkpoint)
@@ -216,20 +216,19 @@ def _distinct(candidates: list[_Candidate], names: list[str]) -> list[_Candidate
     kept: list[_Candidate] = []
     for one in candidates:
         pairs = (((one.tensors[k], other.tensors[k]) for k in names) for other in kept)
-        if not any(all(a is b or _same(a, b) for a, b in pair) for pair in pairs):
+        if not any(
+            all(a is b or (a.dtype == b.dtype and torch.equal(a, b)) for a, b in pair)
+            for pair in pairs
+        ):
             kept.append(one)
     return kept
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.dtype == b.dtype and torch.equal(a, b)
 
 
 def _averaged(label: str) -> bool:
     return _AVERAGED.search(label) is not None
 
 
-def _chosen(candidates: list[_Candidate], checkpoint: dict[str, Any], path: Path) -> Tensors:
+def _chosen(candidates: list[_Candidate], checkpoint: Checkpoint, path: Path) -> Tensors:
     """The averaged weights, else those at the usual place; says what else there is."""
     averaged = [c for c in candidates if _averaged(c.label)]
     # Both have put the average under state_dict: MMEngine swaps the two when it saves.

@@ -20,6 +20,8 @@ from ood_lab.common.files import packaged_table, read_json
 from ood_lab.common.hints import missing_path
 from ood_lab.common.tensor_file import Tensors
 
+#: Content of a file of weights, by entry.
+Checkpoint = dict[str, Any]
 #: What the pickles of tensors are made of. Everything else in a checkpoint is left out, unread.
 _HARMLESS = {
     ("collections", "OrderedDict"),
@@ -60,7 +62,7 @@ def _first(where: str, names: list[str]) -> tuple[str, str] | None:
     return next((kind for p, kind in kinds if any(re.search(p, name) for name in names)), None)
 
 
-def read_weights(path: Path) -> dict[str, Any]:
+def read_weights(path: Path) -> Checkpoint:
     """The content of a file, and of all parts of one that is in several files.
 
     Raises:
@@ -119,7 +121,7 @@ def _parts(path: Path) -> list[Path]:
     return [path.with_name(name.format(n + 1)) for n in range(int(match["all"]))]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Checkpoint:
     _check_exists(path)
     with reported_as(f"{path} cannot be read: {{reason}}", OSError):
         what = foreign_format(path)
@@ -181,7 +183,7 @@ class _TensorsAlone:
             return super().find_class(module, name) if harmless else _LeftOut
 
 
-def _without_objects(path: Path) -> dict[str, Any] | None:
+def _without_objects(path: Path) -> Checkpoint | None:
     """A checkpoint whose pickled objects are skipped; None where no weights are left."""
     try:
         content = torch.load(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ood_lab.common.tensor_arithmetic import permutation
 from ood_lab.neighbours.row_blocks import Blocks, Rows, product_blocks
 
 #: Products of which only the largest is compared with the threshold at first.
@@ -73,7 +74,7 @@ class CandidateSearch:
         self.blocks = half_blocks(bank.device)
         self.ambiguous = min(int(len(bank) * _AMBIGUOUS_SHARE), _MOST_AMBIGUOUS)
         self.limit = int(1.5 * (_expected(len(bank), n) + self.ambiguous))
-        chosen = torch.randperm(len(bank), generator=torch.Generator().manual_seed(0))
+        chosen = permutation(len(bank), 0)
         sample = bank[chosen[: _sampled(len(bank))].sort().values.to(bank.device)]
         # Any point serves as the centre; the nearer to the mean, the smaller the bound.
         self.mean = sample.scaled().mean(dim=0)

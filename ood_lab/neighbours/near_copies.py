@@ -8,6 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ood_lab.common.tensor_arithmetic import all_finite, squared_norms
+from ood_lab.schema.arrays import Bools, Floats, Ints
+
 #: Of more images near copies are not looked for: all pairs are compared.
 MOST_IMAGES = 5_000
 #: The share of groups that are none; where there is none, the probability of any.
@@ -54,7 +57,7 @@ def near_copies(features: Tensor, labels: Tensor | None = None) -> Tensor:
     """
     n = len(features)
     groups = np.arange(n)
-    if not 4 <= n <= MOST_IMAGES or not features.numel() or not bool(features.isfinite().all()):
+    if not 4 <= n <= MOST_IMAGES or not features.numel() or not all_finite(features):
         return torch.from_numpy(groups)
     distances = _unit_distances(features, labels)
     pairs = scipy.spatial.distance.squareform(distances, checks=False)
@@ -78,17 +81,17 @@ def near_copies(features: Tensor, labels: Tensor | None = None) -> Tensor:
     return torch.from_numpy(_outermost_nodes(tree, marks))
 
 
-def _unit_distances(features: Tensor, labels: Tensor | None) -> NDArray[np.float64]:
+def _unit_distances(features: Tensor, labels: Tensor | None) -> Floats:
     """Of vectors of length 1, ``[N, N]``; :data:`_APART` of two classes."""
     unit = torch.nn.functional.normalize(features.double().cpu(), dim=1)
-    squares = unit.square().sum(dim=1)
+    squares = squared_norms(unit)
     distances = (squares[:, None] + squares - 2 * unit @ unit.T).clamp_(min=0).sqrt_()
     if labels is not None:
         distances[labels[:, None] != labels] = _APART
     return distances.fill_diagonal_(0).numpy()
 
 
-def _dimension(distances: NDArray[np.float64], rows: NDArray[np.int64]) -> float:
+def _dimension(distances: Floats, rows: Ints) -> float:
     """The dimension m that some rows show."""
     between = distances[np.ix_(rows, rows)]
     np.fill_diagonal(between, _APART)
@@ -102,7 +105,7 @@ def _dimension(distances: NDArray[np.float64], rows: NDArray[np.int64]) -> float
     return float(max(dimensions))
 
 
-def _above(tree: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _above(tree: Floats, chosen: Bools) -> Bools:
     """Nodes with a chosen one inside."""
     n = len(tree) + 1
     above = np.zeros(2 * n - 1, bool)
@@ -111,7 +114,7 @@ def _above(tree: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.b
     return above[n:]
 
 
-def _outermost_nodes(tree: NDArray[np.float64], marks: NDArray[np.integer]) -> NDArray[np.int64]:
+def _outermost_nodes(tree: Floats, marks: NDArray[np.integer]) -> Ints:
     """First row of the outermost node of each row with mark 1 that no mark 2 contains."""
     n = len(tree) + 1
     first = np.arange(2 * n - 1)

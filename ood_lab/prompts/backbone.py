@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from annotated_types import Interval
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ood_lab.clip import ClipModel, TextHead
 from ood_lab.clip.backbone import checked_names
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.models.head_check import check_contract
@@ -54,7 +55,7 @@ class PromptBackbone(TextHead):
         return nn.ModuleDict({"prompts": self.prompts})
 
     @cached_property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """What the prompts were learned for, in plain types: they mean nothing elsewhere."""
         return {
             "classnames": self.classnames,
@@ -74,7 +75,7 @@ class PromptBackbone(TextHead):
         load_weights(self.learned, path, f"the prompts of {self.name}")
         self.reset_head()
 
-    def check_settings(self, saved: dict[str, Any] | None, source: str) -> None:
+    def check_settings(self, saved: Settings | None, source: str) -> None:
         """Raises :class:`UserError` unless ``saved`` are the settings of this backbone."""
         if not saved:
             raise UserError(

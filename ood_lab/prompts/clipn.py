@@ -18,6 +18,7 @@ from ood_lab.clip.backbone import ClipImages, checked_names
 from ood_lab.clip.loading import create
 from ood_lab.clip.weight_sources import LOCAL_DIR, SHIPPED
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.grouping import without_keys
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal, with_settings
 from ood_lab.detectors.support.network_scores import NetworkDetector
@@ -132,7 +133,7 @@ def load_clipn(name: str, checkpoint_path: str | Path) -> tuple[ClipModel, NoTex
     prompt = state.pop(_PROMPT)
     no = {key: value for key, value in state.items() if key.startswith(_NO)}
     clip = _architecture(name)
-    _fill(clip.model, {k: v for k, v in state.items() if k not in no}, path, name)
+    _fill(clip.model, without_keys(state, no), path, name)
     tower = _no_tower(clip, no)
     _fill(tower, {key.replace("_no", "", 1): value for key, value in no.items()}, path, name)
     with torch.no_grad():
@@ -251,12 +252,9 @@ class CLIPNScore(NetworkDetector):
     """
 
     name = "clipn"
+    extraction_hook = CLIPNColumn()
 
     rule: Rule = "atd"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._column = CLIPNColumn()
 
     def score(self, bank: FeatureBank) -> Tensor:
         """The mass of "none" in logarithm, or the log-odds of no, ``[N]``."""

@@ -12,8 +12,12 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import with_keys
+from ood_lab.common.tensor_arithmetic import full_precision
+from ood_lab.common.tensor_file import Batch
 from ood_lab.models.output import Output
 from ood_lab.models.training.classifier import Classifier, Schedule
+from ood_lab.models.weights_formats import Checkpoint
 from ood_lab.prompts.backbone import PromptBackbone
 
 
@@ -42,11 +46,11 @@ class PromptLearner(Classifier):
         super().__init__(backbone, optimizer, **schedule)
         self.strict_loading = False  # the CLIP is not in the checkpoint
 
-    def outputs(self, batch: dict[str, Any]) -> Any:
+    def outputs(self, batch: Batch) -> Any:
         """In training with gradients to the prompts, else through the head."""
         return self.train_outputs(batch) if self.training else self.backbone(batch["image"])
 
-    def train_outputs(self, batch: dict[str, Any]) -> Any:
+    def train_outputs(self, batch: Batch) -> Any:
         """What the losses need; must have ``logits [B, C]``."""
         raise NotImplementedError
 
@@ -56,7 +60,7 @@ class PromptLearner(Classifier):
 
     def scaled(self, features: Tensor, texts: Tensor) -> Tensor:
         """Cosines times the logit scale, in float32 under any precision of the trainer."""
-        with torch.autocast(features.device.type, enabled=False):
+        with full_precision(features):
             return self.backbone.clip.logit_scale * (features.float() @ texts.float().T)
 
     def on_validation_epoch_start(self) -> None:
@@ -65,15 +69,15 @@ class PromptLearner(Classifier):
 
     on_test_epoch_start = on_validation_epoch_start
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Keeps only the prompts, and says what they were learned for."""
         super().on_save_checkpoint(checkpoint)
         kept = {f"backbone.{name}" for name in self.backbone.learned.state_dict()}
         weights = checkpoint["state_dict"]
-        checkpoint["state_dict"] = {k: v for k, v in weights.items() if k in kept}
+        checkpoint["state_dict"] = with_keys(weights, kept)
         checkpoint["prompts"] = self.backbone.settings
 
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Rejects prompts of other classes or another CLIP."""
         self.backbone.check_settings(checkpoint.get("prompts"), "the checkpoint")
 
@@ -123,7 +127,7 @@ class CoOp(PromptLearner):
         self._views = torch.cat(parts)
         data.leave_out_images()
 
-    def train_outputs(self, batch: dict[str, Any]) -> Output:
+    def train_outputs(self, batch: Batch) -> Output:
         """Logits of the batch, from the kept features where there are any."""
         if self._views is not None:
             features = self._views[batch["index"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from torchvision.transforms import Compose, RandomHorizontalFlip, RandomResizedC
 
 from ood_lab.clip import zero_shot_weights
 from ood_lab.common.errors import UserError
-from ood_lab.common.tensor_file import Tensors
+from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.detectors.base import DetectorRefusal, with_settings
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.features.bank import FeatureBank
@@ -114,12 +114,12 @@ class IDLike(PromptLearner):
         texts = zero_shot_weights(backbone.clip, backbone.classnames, templates)
         self.register_buffer("selectors", texts, persistent=False)
 
-    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Returns the loss over the selected views."""
         return super().training_step(self._selected(batch), batch_idx)
 
     @torch.no_grad()
-    def _selected(self, batch: dict[str, Any]) -> Tensors:
+    def _selected(self, batch: Batch) -> Tensors:
         """Features ``inside``, ``outside [R, d]`` of the crops; ``label [R]`` of the former."""
         views, labels = split_views(batch["image"]), batch["label"]
         if views.shape[1] < 2 * self.n_selected:
@@ -138,7 +138,7 @@ class IDLike(PromptLearner):
         label = labels.repeat_interleave(self.n_selected)
         return {"inside": crops[0], "outside": crops[1], "label": label}
 
-    def train_outputs(self, batch: dict[str, Any]) -> OutlierOutput:
+    def train_outputs(self, batch: Batch) -> OutlierOutput:
         """Logits of all crops, from one pass of the text tower over all prompts of a kind."""
         clip, classes = self.backbone.clip, len(self.backbone.classnames)
         outliers = self.backbone.outliers.features(clip)
@@ -146,7 +146,7 @@ class IDLike(PromptLearner):
         inside, outside = (self.scaled(batch[key], texts) for key in ("inside", "outside"))
         return OutlierOutput(inside[:, :classes], inside, outside, outliers)
 
-    def losses(self, outputs: Output | OutlierOutput, batch: dict[str, Any]) -> Tensors:
+    def losses(self, outputs: Output | OutlierOutput, batch: Batch) -> Tensors:
         """In training the three weighted terms, else the cross-entropy over the classes."""
         if not isinstance(outputs, OutlierOutput):
             return super().losses(outputs, batch)
@@ -203,12 +203,9 @@ class IDLikeScore(NetworkDetector):
     """
 
     name = "idlike"
+    extraction_hook = IDLikeColumn()
 
     probability: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._column = IDLikeColumn()
 
     def score(self, bank: FeatureBank) -> Tensor:
         """-log-odds, or -P in [-1, 0], ``[N]``."""

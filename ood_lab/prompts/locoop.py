@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.tensor_file import Tensors
+from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.models.output import Output
 from ood_lab.models.training.classifier import Schedule
 from ood_lab.models.trial_passes import random_batch
@@ -92,7 +92,7 @@ class LoCoOp(PromptLearner):
             clip = backbone.clip
             clip.image_features_and_local(random_batch(clip, clip.data_config["input_size"]))
 
-    def train_outputs(self, batch: dict[str, Any]) -> LocalOutput:
+    def train_outputs(self, batch: Batch) -> LocalOutput:
         """Logits of the images and of their regions, from one pass of the text tower."""
         clip = self.backbone.clip
         with torch.no_grad():
@@ -100,7 +100,7 @@ class LoCoOp(PromptLearner):
         texts = self.backbone.prompts.features(clip)
         return LocalOutput(self.scaled(pooled, texts), self.scaled(local, texts))
 
-    def losses(self, outputs: Output | LocalOutput, batch: dict[str, Any]) -> Tensors:
+    def losses(self, outputs: Output | LocalOutput, batch: Batch) -> Tensors:
         """Cross-entropy of the images, in training also the entropy of the regions."""
         terms = super().losses(outputs, batch)
         if isinstance(outputs, LocalOutput):

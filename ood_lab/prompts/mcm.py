@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -9,6 +11,7 @@ from torch import Tensor
 from ood_lab.clip import ClipModel
 from ood_lab.clip.backbone import ClipImages
 from ood_lab.common.arguments import Positive
+from ood_lab.common.tensor_arithmetic import full_precision
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Detector, DetectorRefusal, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
@@ -60,7 +63,7 @@ class LocalMCMColumn(BankColumn):
         """The likeliest class of the clearest region."""
         _, local = _clip_of(backbone).image_features_and_local(image)
         assert backbone.head is not None  # a CLIP's are texts
-        with torch.autocast(image.device.type, enabled=False):
+        with full_precision(image):
             best = concept_matching(local, backbone.head.weight.float(), self.temperature)
         return best.amax(dim=1)
 
@@ -109,7 +112,29 @@ def _of_bank(bank: FeatureBank, temperature: float) -> Tensor:
 
 
 @with_settings
-class GLMCM(NetworkDetector):
+class LMCM(NetworkDetector):
+    """Only the local term of :class:`GLMCM`.
+
+    Args:
+        temperature: T > 0.
+    """
+
+    name = "l_mcm"
+
+    temperature: Positive = 1.0
+
+    @cached_property
+    def extraction_hook(self) -> LocalMCMColumn:
+        """The local term."""
+        return LocalMCMColumn(self.temperature)
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """-local, ``[N]`` in [-1, 0)."""
+        return -self.values(bank).double()
+
+
+@with_settings
+class GLMCM(LMCM):
     r"""Negative sum of global and local concept matching (GL-MCM, arXiv:2304.04521).
 
     .. math::
@@ -126,34 +151,8 @@ class GLMCM(NetworkDetector):
 
     name = "gl_mcm"
 
-    temperature: Positive = 1.0
     weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._column = LocalMCMColumn(self.temperature)
 
     def score(self, bank: FeatureBank) -> Tensor:
         """-(global + λ local), ``[N]`` in [-1 - λ, 0)."""
-        return -_of_bank(bank, self.temperature) - self.weight * self.values(bank).double()
-
-
-@with_settings
-class LMCM(NetworkDetector):
-    """Only the local term of :class:`GLMCM`.
-
-    Args:
-        temperature: T > 0.
-    """
-
-    name = "l_mcm"
-
-    temperature: Positive = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._column = LocalMCMColumn(self.temperature)
-
-    def score(self, bank: FeatureBank) -> Tensor:
-        """-local, ``[N]`` in [-1, 0)."""
-        return -self.values(bank).double()
+        return self.weight * super().score(bank) - _of_bank(bank, self.temperature)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ood_lab.common.random_streams import Resampling
+from ood_lab.common.random_streams import RandomStream, Resampling
 from ood_lab.metrics import bootstrap_p_values, holm, percentile_interval
 from ood_lab.metrics.resampling.group_intervals import PhotographGroups
 from ood_lab.schema.arrays import Floats
@@ -128,7 +128,7 @@ def _summary_row(
     }
 
 
-def _mean_draws(values: Floats, draws: int, rng: np.random.Generator) -> Floats:
+def _mean_draws(values: Floats, draws: int, rng: RandomStream) -> Floats:
     """Means of resamples, ``[draws]``."""
     size = max(1, _BATCH // len(values))
     parts = [
@@ -138,7 +138,7 @@ def _mean_draws(values: Floats, draws: int, rng: np.random.Generator) -> Floats:
     return np.concatenate(parts)
 
 
-def median_draws(values: Floats, draws: int, rng: np.random.Generator) -> Floats:
+def median_draws(values: Floats, draws: int, rng: RandomStream) -> Floats:
     """Medians of resamples, ``[draws]``, without drawing the resamples.
 
     A resample is ``x[floor(n U)]`` of the sorted values with n uniform U, so its order statistics

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from ood_lab.common.files import StrPath
 from ood_lab.common.tensor_file import TensorFile
 from ood_lab.neighbours import Groups, NeighbourSearch, Progress, check_k
 from ood_lab.schema.image_columns import AXES, Axis
+from ood_lab.schema.run_record import Facts
 from ood_lab.shift.level_edges import Edges
 from ood_lab.shift.text_grid import FeatureGrid
 
@@ -51,7 +52,7 @@ class Decomposition:
     clip: Mapping[str, str]
     k: int = 10
     edges: Edges | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Facts = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.W.ndim != 2 or not 0 < self.semantic_width < self.W.shape[1]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -14,7 +15,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from ood_lab.common.arguments import BatchSize, Count, Positive, Seed, Share
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_arithmetic import full_precision, random_numbers
 from ood_lab.common.training_epoch import coming_epoch
+from ood_lab.schema.run_record import Facts
 from ood_lab.shift.laid import Decomposition, energy_shares, polar_factor
 from ood_lab.shift.text_grid import FeatureGrid
 
@@ -62,6 +65,7 @@ def orthogonality_error(W: Tensor) -> Tensor:
     return (W.T @ W - torch.eye(W.shape[1], dtype=W.dtype, device=W.device)).square().sum()
 
 
+@dataclass
 class Triplets(Dataset[Tensor]):
     """Batches of random triplets ``(a, p), (b, p), (a, q)`` with ``a != b`` and ``p != q``.
 
@@ -77,21 +81,15 @@ class Triplets(Dataset[Tensor]):
         seed: of the draws.
     """
 
-    def __init__(
-        self,
-        grid: FeatureGrid,
-        labels: Tensor,
-        templates: Tensor,
-        batches: int,
-        batch_size: int,
-        seed: int,
-    ) -> None:
-        self.grid = grid
-        self.labels = labels
-        self.templates = templates
-        self.batches = batches
-        self.batch_size = batch_size
-        self.generator = torch.Generator().manual_seed(seed)
+    grid: FeatureGrid
+    labels: Tensor
+    templates: Tensor
+    batches: int
+    batch_size: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        self.generator = random_numbers(self.seed)
 
     def __len__(self) -> int:
         return self.batches
@@ -181,7 +179,7 @@ class LaidTraining(LightningModule):
         self.clip = dict(clip)
         # nn.Linear computes f A^T, so its weight is W^T.
         self.projection = nn.Linear(width, width, bias=False)
-        generator = torch.Generator().manual_seed(seed)
+        generator = random_numbers(seed)
         start = nn.init.orthogonal_(torch.empty(width, width), generator=generator)
         if orthogonality == "cayley":
             parametrizations.orthogonal(self.projection, orthogonal_map="cayley")
@@ -200,7 +198,7 @@ class LaidTraining(LightningModule):
         """The trained split, with W made exactly orthogonal."""
         options = dict(self.hparams)
         keys = ("margin", "orthogonality", "penalty", "lr", "batch_size", "held_out", "seed")
-        details: dict[str, Any] = {key: options[key] for key in keys}
+        details: Facts = {key: options[key] for key in keys}
         details |= {"steps": self.global_step, "labels": self.grid.shape[0]}
         details |= {"templates": self.grid.shape[1]}
         W = polar_factor(self.W.detach().cpu().float())
@@ -221,7 +219,7 @@ class LaidTraining(LightningModule):
 
     def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
         """Loss of a batch ``[3, B, l]``."""
-        with torch.autocast(self.device.type, enabled=False):
+        with full_precision(batch):
             W = self.W
             anchors, labels, templates = batch.float()
             margin, halves = (
@@ -241,7 +239,7 @@ class LaidTraining(LightningModule):
 
     def validation_step(self, batch: Tensor, batch_idx: int) -> None:
         """Logs the accuracy on held-out triplets, the orthogonality error and energy shares."""
-        with torch.autocast(self.device.type, enabled=False):
+        with full_precision(batch):
             W = self.W
             anchors, labels, templates = batch.float()
             halves = triplet_distances(W, anchors, labels, templates)

@@ -117,13 +117,12 @@ def load_edges(path: StrPath) -> Edges:
     Raises:
         UserError: no such file, or no edges in it.
     """
-    try:
+    problem = (
+        f"edges '{path}' cannot be read: expected JSON with the lists 'semantic' and 'covariate' "
+        "({reason})"
+    )
+    with reported_as(problem, (OSError, ValueError, TypeError)):
         return Edges(**json.loads(Path(path).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(
-            f"edges '{path}' cannot be read: expected JSON with the lists 'semantic' and "
-            f"'covariate' ({error})"
-        ) from error
 
 
 def _axis_edges(

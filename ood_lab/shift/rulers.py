@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.common.random_streams import Resampling, stream
+from ood_lab.common.random_streams import RandomStream, Resampling, stream
 from ood_lab.metrics import percentile_interval
 from ood_lab.metrics.resampling.group_intervals import PhotographGroups
 from ood_lab.schema.arrays import Floats
@@ -191,7 +191,7 @@ def _why_flat(ruler: Ruler, marks: Floats, draws: Floats, n: int) -> str | None:
     return None if marks[-1] - marks[0] > _LEAST and low > 0 else _NO_RISE[ruler.metric]
 
 
-def _median_draws_together(samples: list[Sample], draws: int, rng: np.random.Generator) -> Floats:
+def _median_draws_together(samples: list[Sample], draws: int, rng: RandomStream) -> Floats:
     """Medians of resamples in which photographs have one count in all samples, ``[S, B]``."""
     sizes = np.array([len(of.distances) for of in samples])
     # Images without a photograph are drawn on their own.

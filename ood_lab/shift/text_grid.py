@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath
 
 #: What a template has in place of the label.
@@ -45,10 +45,9 @@ def read_texts(path: StrPath) -> list[str]:
     Raises:
         UserError: no such file, not UTF-8, or nothing in it.
     """
-    try:
+    problem = f"text list '{path}' cannot be read: {{reason}}"
+    with reported_as(problem, (OSError, UnicodeDecodeError)):
         lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"text list '{path}' cannot be read: {error}") from error
     texts = list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
     if not texts:
         raise UserError(f"text list '{path}' is empty: write one text per line")

@@ -14,7 +14,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.grouping import distinct
 from ood_lab.common.hints import nearest
 from ood_lab.data.sources.image_files import load_rgb
-from ood_lab.data.sources.image_formats import image_extensions
+from ood_lab.data.sources.image_formats import is_picture
 from ood_lab.synthesis.dataset_files import Ledger
 from ood_lab.synthesis.image_batches import batches
 from ood_lab.synthesis.pretrained_models import MainObject
@@ -100,7 +100,7 @@ def list_images(classes: pd.DataFrame, root: Path) -> pd.DataFrame:
     for wnid, label in zip(classes["wnid"], classes["label"], strict=True):
         place = root / wnid
         files = sorted(place.iterdir()) if place.is_dir() else []
-        pictures = [file for file in files if file.suffix.lower() in image_extensions()]
+        pictures = [file for file in files if is_picture(file.name)]
         rows += [(str(file.absolute()), label, wnid) for file in pictures]
         lacking += [] if pictures else [wnid]
     if not rows:

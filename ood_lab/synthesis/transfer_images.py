@@ -13,7 +13,7 @@ from ood_lab.data.checks.check_report import shared_content
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_files import FileDataset
-from ood_lab.data.sources.image_formats import image_extensions
+from ood_lab.data.sources.image_formats import is_picture
 from ood_lab.data.sources.manifest import read_manifest
 from ood_lab.synthesis.pretrained_models import check_model
 
@@ -61,7 +61,7 @@ def find_masks(masks: str, contents: pd.DataFrame) -> dict[str, str]:
     place = Path(masks).expanduser()
     if not place.is_dir():
         raise UserError(f"task.masks={masks} is not a directory")
-    mask_of = {p.stem: str(p) for p in place.iterdir() if p.suffix.lower() in image_extensions()}
+    mask_of = {p.stem: str(p) for p in place.iterdir() if is_picture(p.name)}
     stems = {path: Path(path).stem for path in contents["path"]}
     lacking = [path for path, stem in stems.items() if stem not in mask_of]
     if lacking:

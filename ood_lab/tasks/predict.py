@@ -11,7 +11,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ood_lab.common.arguments import BatchSize, Count, InnerShare, Positive, PositiveShare, Workers
+from ood_lab.common.arguments import (
+    BatchSize,
+    Count,
+    InnerShare,
+    Positive,
+    PositiveShare,
+    Workers,
+)
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.data.dataset import Splits

@@ -41,7 +41,7 @@ from ood_lab.evaluation.split_features import (
     split_by_columns,
 )
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.extraction_hooks import Columns
 from ood_lab.features.image_groups import group_count
 from ood_lab.lvlm.scoring.membership_detector import MembershipScores
 from ood_lab.metrics import Evaluation, accuracy_of
@@ -114,7 +114,7 @@ def pass_images(
     *,
     memory_limit_gb: float | None,
     keep_features: bool = True,
-    always: Sequence[BankColumn] = (),
+    always: Columns = (),
     selection: Sequence[str] = (),
     images: Sequence[ImageDataset] = (),
 ) -> ScoringInput:

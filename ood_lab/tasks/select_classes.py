@@ -15,6 +15,7 @@ from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
+from ood_lab.common.grouping import without_keys, without_none
 from ood_lab.report.rendering.table import plain_table
 from ood_lab.report.rendering.terminal import print_whole
 from ood_lab.run.job.workspace import Task, Workspace
@@ -109,7 +110,7 @@ class SelectClasses(Task):
         _check_apart(always, banned, synsets)
         everything = dict.fromkeys(synsets if self.llm else (), "")
         reasons = select_by_keyword(classes_21k, self.keywords) if self.keywords else everything
-        reasons = {wnid: why for wnid, why in reasons.items() if wnid not in banned}
+        reasons = without_keys(reasons, banned)
         if self.llm is not None:
             reasons = self._asked(reasons, synsets, folder, target)
         reasons |= dict.fromkeys(always, "included")
@@ -156,7 +157,7 @@ class SelectClasses(Task):
                 f"task.images={self.images} is not a directory: give that of ImageNet-21K"
             )
         models = {"task.llm": self.llm, "task.detector": self.detector}
-        wanted = {option: folder for option, folder in models.items() if folder is not None}
+        wanted = without_none(models)
         if wanted:
             check_package("transformers")
             check_model(wanted)

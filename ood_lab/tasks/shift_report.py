@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 import pandas as pd
 import torch.nn.functional as F
 
-from ood_lab.common.arguments import Count, Fields, Levels, Positive
+from ood_lab.common.arguments import Count, Levels, Positive
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json, read_table, write_table
 from ood_lab.evaluation.near_copies import group_near_copies
@@ -62,6 +62,7 @@ from ood_lab.lvlm.scoring.membership_detector import (
 )
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import Names
+from ood_lab.schema.run_record import Facts
 from ood_lab.shift import LEVELS as MOST
 from ood_lab.shift import StatisticsDistance, pool_edges, undecomposed
 from ood_lab.tasks.score import evaluate_run, note_copies, pass_images, sets_to_evaluate
@@ -179,7 +180,7 @@ class ShiftReport(Task):
     def _by_network(self, ws: Workspace, inputs: ScoringInput, doubt: str | None) -> Distances:
         data = ws.data
         k = self.k or neighbour_of(data.splits["train"])
-        facts: Fields = {"by": str(ws.model["name"]), "k": k, "unsplit": True}
+        facts: Facts = {"by": str(ws.model["name"]), "k": k, "unsplit": True}
         if doubt:
             facts["why"] = doubt
         names = ["train", "test", *data.ood_names]
@@ -222,7 +223,7 @@ class ShiftReport(Task):
         main = decompositions[0]
         k = self.k or neighbour_of(data.splits["train"], main.k)
         device = ws.extractor.strategy.root_device
-        facts: Fields = {"by": ws.clip.name, "k": k, "unsplit": False}
+        facts: Facts = {"by": ws.clip.name, "k": k, "unsplit": False}
         facts |= {"clip": dict(main.clip), "laid": dict(main.details)}
         if folder and (Path(folder) / HELD_OUT).exists():
             facts["held_out"] = read_json(Path(folder) / HELD_OUT)
@@ -256,7 +257,7 @@ class ShiftReport(Task):
         degrees: Callable[[], pd.DataFrame],
         marks: Callable[[], pd.DataFrame],
         axes: Names,
-        facts: Fields,
+        facts: Facts,
     ) -> Distances:
         """The distances, which are read where the run was interrupted after measuring them.
 

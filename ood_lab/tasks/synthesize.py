@@ -15,6 +15,7 @@ from ood_lab.common.arguments import BatchSize, Count, Fields, Levels, Settings
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.english import counted
 from ood_lab.common.file_records import text_sha256
+from ood_lab.common.grouping import without_none
 from ood_lab.evaluation.shift.shift_encoder import clip_features, load_decompositions
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.shift import ShiftMeter, imagenet21k_labels, load_edges, read_texts
@@ -149,7 +150,7 @@ class Synthesize(Task):
         log.info("plan of %s: %s", counted(len(plan), "image"), folder / "plan.csv")
         if self.plan_only:
             return
-        given_arguments = {key: v for key, v in (self.arguments or {}).items() if v is not None}
+        given_arguments = without_none(self.arguments or {})
         made_by = {"pipeline": self.pipeline, "arguments": given_arguments, "dtype": str(weights)}
         ws.clip.cpu()  # leaves the device to the pipeline
         painter = TextToImage(source, given_arguments, target, weights, self.variant, self.download)

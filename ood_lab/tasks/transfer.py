@@ -18,6 +18,7 @@ from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
+from ood_lab.common.grouping import without_none
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.synthesis import (
@@ -149,7 +150,7 @@ class Transfer(Task):
         if self.plan_only:
             return
         models |= {"segmenter": self.segmenter} if self.segmenter else {}
-        options = {k: value for k, value in (self.arguments or {}).items() if value is not None}
+        options = without_none(self.arguments or {})
         made_by = {
             **models,
             "prompt": self.prompt,

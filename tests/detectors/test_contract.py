@@ -1,6 +1,7 @@
 """What every detector over cached features promises, driven by the YAML files themselves."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -151,7 +152,7 @@ def test_the_memory_message_of_knn_says_what_fits():
 def test_non_finite_scores_stop_the_run_naming_detector_and_rows(blobs):
     logits = blobs.test.logits.clone()
     logits[[3, 8]] = torch.nan
-    bank = type(blobs.test)(**{**vars(blobs.test), "logits": logits})
+    bank = replace(blobs.test, logits=logits)
     with pytest.raises(UserError, match=r"ebo gave NaN .* 2 of 200 images \(first rows: 3, 8\)"):
         checked_score(build("ebo"), bank)
 

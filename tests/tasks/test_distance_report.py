@@ -1,11 +1,12 @@
 """`python train.py`: distances, levels, detectors and the answer on one page."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
-from cli import call, run_folders
+from cli import ROOT, call, run_folders
 from photos import write_photos
 
 from ood_lab.lvlm.answers.answer_files import read_answers
@@ -132,6 +133,23 @@ def test_the_terminal_ends_with_the_verdict(run, capsys, monkeypatch):
     assert "task=predict" in out[-1]
     assert "detector=" in out[-1]
     assert "AUROC in %" not in "\n".join(out)
+
+
+def test_the_readme_shows_the_terminal_as_it_is(run, capsys, monkeypatch):
+    """All lines of its example that name no detector and no dataset, but for their numbers."""
+    monkeypatch.setenv("COLUMNS", "100")
+    show_run(run, {})
+
+    def words(text):
+        return " ".join(re.sub(r"[\d.,:]+", "#", text).split())
+
+    shown = words(capsys.readouterr().out)
+    block = (ROOT / "README.md").read_text().split("it flags 15 of 100 of your own.\n")[1]
+    names = "pnml|_|─|container|general|^images|^them|The page|Results"
+    fixed = [x for x in block.split("```")[0].splitlines() if x and not re.search(names, x)]
+    assert len(fixed) == 7
+    for line in fixed:
+        assert words(line) in shown
 
 
 def test_every_set_is_read_off_both_rulers(run):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from ood_lab.builtin.vessels.drawings.backgrounds import rgb, smooth
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
+from ood_lab.common.random_streams import RandomStream
 from ood_lab.schema.arrays import Bools
 
 Colour = tuple[float, float, float]
@@ -30,6 +32,7 @@ def _axis(size: int) -> Array:
     return ((np.arange(size) + 0.5) / size).astype(np.float32)
 
 
+@dataclass
 class Canvas:
     """The backdrop of one scene while it is painted.
 
@@ -43,12 +46,13 @@ class Canvas:
         image: ``[3, size, size]``.
     """
 
-    def __init__(self, size: int, lift: float, tint: Array, rng: np.random.Generator) -> None:
-        self.size = size
-        self.rng = rng
-        self.image = np.zeros((3, size, size), np.float32)
-        self._lift = lift
-        self._tint = tint
+    size: int
+    lift: float
+    tint: Array
+    rng: RandomStream
+
+    def __post_init__(self) -> None:
+        self.image = np.zeros((3, self.size, self.size), np.float32)
 
     @property
     def x(self) -> Array:
@@ -58,11 +62,11 @@ class Canvas:
     @property
     def y(self) -> Array:
         """Vertical position of every row before the lift, ``[size, 1]``."""
-        return _axis(self.size)[:, None] - np.float32(self._lift)
+        return _axis(self.size)[:, None] - np.float32(self.lift)
 
     def row(self, y: float) -> int:
         """The pixel row at ``y``."""
-        lifted = y if y in (0.0, 1.0) else y + self._lift
+        lifted = y if y in (0.0, 1.0) else y + self.lift
         return round(min(max(lifted, 0.0), 1.0) * self.size)
 
     def rect(self, left: float, top: float, right: float, bottom: float, colour: Colour) -> None:
@@ -134,7 +138,7 @@ class Canvas:
         np.copyto(self.image, self._of(colour), where=inside)
 
     def _of(self, colour: Colour) -> Array:
-        return rgb(*colour) * self._tint
+        return rgb(*colour) * self.tint
 
 
 def _read(argument: Any) -> Any:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -12,7 +11,9 @@ from ood_lab.builtin.vessels.covariate_styles import STYLES as VESSEL_STYLES
 from ood_lab.builtin.vessels.covariate_styles import Layers, Painter, photo
 from ood_lab.builtin.vessels.drawings.backgrounds import rgb
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
+from ood_lab.common.arguments import Settings
 from ood_lab.common.files import packaged_table
+from ood_lab.common.grouping import grouped
 
 #: What lies behind the objects: the place as it is, or its outlines on paper or in the dark.
 Ground = Literal["place", "paper", "dark"]
@@ -35,24 +36,25 @@ class SceneStyle:
     coloured: bool
 
 
-def _dim(layers: Layers, rng: np.random.Generator) -> Array:
+def _dim(layers: Layers) -> Array:
     # The vessels' own dims the object and has a dark backdrop; here all is seen in one light.
-    return photo(layers, rng) * rgb(1.0, 0.86, 0.66) * rng.uniform(0.24, 0.4)
+    return photo(layers) * rgb(1.0, 0.86, 0.66) * layers.rng.uniform(0.24, 0.4)
 
 
-def _foggy(layers: Layers, rng: np.random.Generator) -> Array:
-    haze = rng.uniform(0.42, 0.58) + 0.24 * (layers.smooth(rng, 4) - 0.5)
-    clear = photo(layers, rng)
+def _foggy(layers: Layers) -> Array:
+    haze = layers.rng.uniform(0.42, 0.58) + 0.24 * (layers.smooth(4) - 0.5)
+    clear = photo(layers)
     return clear + haze * (rgb(0.86, 0.88, 0.90) - clear)
 
 
-def _snowy(layers: Layers, rng: np.random.Generator) -> Array:
-    scene = photo(layers, rng) * rgb(0.84, 0.88, 0.96)
-    flakes = rng.random((layers.size, layers.size), np.float32) > rng.uniform(0.94, 0.97)
+def _snowy(layers: Layers) -> Array:
+    rng, shape = layers.rng, (layers.size, layers.size)
+    scene = photo(layers) * rgb(0.84, 0.88, 0.96)
+    flakes = rng.random(shape, np.float32) > rng.uniform(0.94, 0.97)
     return scene + flakes * (0.97 - scene)
 
 
-def _style(name: str, entry: Mapping[str, Any]) -> SceneStyle:
+def _style(name: str, entry: Settings) -> SceneStyle:
     """A style of the table."""
     ground, coloured = entry.get("ground", "place"), entry.get("coloured", False)
     if "level" in entry:
@@ -66,8 +68,5 @@ STYLES = {
 }
 #: Images of these sizes are drawn; some styles have tiles of 4 pixels.
 SIZES = range(64, 257, 4)
-
-
-def styles_of_level(level: int) -> tuple[str, ...]:
-    """Names of the styles at one covariate level (0 to 5)."""
-    return tuple(name for name, style in STYLES.items() if style.level == level)
+#: Names of the styles at each covariate level, 0 to 5.
+STYLES_OF_LEVEL = grouped((style.level, name) for name, style in STYLES.items())

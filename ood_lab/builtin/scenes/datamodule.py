@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from annotated_types import Interval
+from typing import Any
 
 from ood_lab.builtin.scenes import SHIFTS, ScenesDataset, ScenesGrid, ShiftedScenes
-from ood_lab.builtin.vessels.datamodule import MOST, Images
+from ood_lab.builtin.vessels.datamodule import Images, Number
 from ood_lab.builtin.vessels.datasets import GRID
 from ood_lab.common.arguments import Seed, Share
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.data.dataset import ImageDataset, Splits
+from ood_lab.data.dataset import ImageSets, Splits
 
 
 class ScenesDataModule(OODDataModule):
@@ -42,7 +40,7 @@ class ScenesDataModule(OODDataModule):
         val: Images,
         test: Images,
         per_shift_set: Images,
-        per_cell: Annotated[int, Interval(ge=0, le=MOST)],
+        per_cell: Number,
         size: int = 96,
         breaks: Share = 0.0,
         restyled: Share = 0.0,
@@ -60,7 +58,7 @@ class ScenesDataModule(OODDataModule):
 
     def build_splits(self) -> Splits:
         """Decides place, style and levels of every image; the rest is drawn when asked for."""
-        splits: dict[str, ImageDataset] = {
+        splits: ImageSets = {
             name: ScenesDataset(name, n, self.seed, self.size, self.breaks, self.restyled)
             for name, n in self.sizes.items()
         }

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from ood_lab.builtin.scenes.covariate_styles import STYLES, styles_of_level
+from ood_lab.builtin.scenes.covariate_styles import STYLES, STYLES_OF_LEVEL
 from ood_lab.builtin.scenes.places import PLACES
 from ood_lab.builtin.scenes.rendering import Visible, render, visible
 from ood_lab.builtin.scenes.scene import RENDERER, Scene
@@ -20,7 +19,7 @@ from ood_lab.builtin.vessels.scene import generator, pick
 from ood_lab.common.hints import check_known
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.pixel_cache import KeptImages
-from ood_lab.schema.arrays import Bools
+from ood_lab.schema.arrays import Bools, Pixels
 from ood_lab.schema.image_columns import LEVELS
 
 _PLACES = tuple(PLACES)
@@ -105,11 +104,11 @@ class RenderedScenes(RenderedImages):
         """What can be seen of every object of row ``index``."""
         return visible(self.scene(index))
 
-    def paint(self, index: int, scene: Scene) -> NDArray[np.uint8]:
+    def paint(self, index: int, scene: Scene) -> Pixels:
         """The pixels of row ``index``, for those who have its scene already."""
         return render(scene, generator(self.seed, index, f"{self._stream}/texture"))
 
-    def _render(self, index: int) -> NDArray[np.uint8]:
+    def _render(self, index: int) -> Pixels:
         return self.paint(index, self.scene(index))
 
     def load_mask(self, index: int) -> Bools:
@@ -151,7 +150,7 @@ class ScenesDataset(RenderedScenes):
             rng = generator(seed, index, f"scenes/{name}/row")
             first, second = rng.random(2).tolist()
             semantic, covariate = rng.integers(1, 6, 2).tolist()
-            style = pick(rng, styles_of_level(covariate if second < restyled else 0))
+            style = pick(rng, STYLES_OF_LEVEL[covariate if second < restyled else 0])
             place = _PLACES[index % len(_PLACES)]
             rows.append(_Row(place, style, semantic if first < breaks else 0))
         labels = [index % len(_PLACES) for index in range(n)]
@@ -187,7 +186,7 @@ class ScenesGrid(RenderedScenes):
         rows = []
         for index in range(n):
             semantic, covariate = cells[index % len(cells)]
-            style = pick(generator(seed, index, f"scenes/{name}/row"), styles_of_level(covariate))
+            style = pick(generator(seed, index, f"scenes/{name}/row"), STYLES_OF_LEVEL[covariate])
             rows.append(_Row(_PLACES[index // len(cells) % len(_PLACES)], style, semantic))
         super().__init__(name, rows, [UNKNOWN] * n, [], seed, size, prefix)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import networkx as nx
-import numpy as np
 from PIL import Image
 
 from ood_lab.builtin.scenes import (
@@ -24,7 +23,7 @@ from ood_lab.builtin.scenes.scene import RENDERER
 from ood_lab.builtin.scenes.scene_sampling import check_size
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
-from ood_lab.common.random_streams import text_stream
+from ood_lab.common.random_streams import RandomStream, text_stream
 from ood_lab.lvlm.concepts.concepts import ENTITY, ENVIRONMENT, Attribute
 from ood_lab.lvlm.image_generation.compositions import (
     Attributes,
@@ -162,7 +161,7 @@ class SceneRenderer:
             rng, size=self.size, place=place, style=style, wanted=wanted, objects=(count, count)
         )
 
-    def _wish(self, concept: Concept, rng: np.random.Generator) -> ObjectRequest:
+    def _wish(self, concept: Concept, rng: RandomStream) -> ObjectRequest:
         length = rng.uniform(self.share[0], self.share[1]) * self.size
         words = [axis.true for axis in (concept.state, concept.action) if axis]
         states = THINGS[concept.name].states

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ood_lab.builtin.vessels.drawings.shape_descriptions import Description, shape_of
 from ood_lab.builtin.vessels.drawings.signed_distances import Array, Drawer, Proportions, both
 from ood_lab.builtin.vessels.nouns import NOUNS
+from ood_lab.common.arguments import Settings
 from ood_lab.common.files import packaged_table
 
 #: Red, green and blue in [0, 1].
@@ -58,7 +59,7 @@ class Part(NamedTuple):
 PartsDrawer = Callable[[Array, Array, Proportions, str], list[Part]]
 
 
-def described(entry: Mapping[str, Any]) -> PartsDrawer:
+def described(entry: Settings) -> PartsDrawer:
     """The drawer of an entry of drawings.yaml."""
     description = Description(entry)
     parts = [

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 
 from ood_lab.builtin.scenes.canvas import Canvas, steps
 from ood_lab.builtin.scenes.things import ABSTRACT, THINGS, UNFAMILIAR, Spot
+from ood_lab.common.arguments import Settings
 from ood_lab.common.files import packaged_table
 
 _PANE = (0.56, 0.62, 0.68)
@@ -125,7 +125,7 @@ class ScenePlace:
     prior: Mapping[str, float]
 
 
-def _place(name: str, entry: Mapping[str, Any]) -> ScenePlace:
+def _place(name: str, entry: Settings) -> ScenePlace:
     """A place of the table."""
     if "paint" in entry:
         paint = partial(Canvas.paint, calls=entry["paint"])

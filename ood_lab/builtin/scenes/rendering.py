@@ -7,17 +7,17 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ood_lab.builtin.scenes.canvas import Canvas
 from ood_lab.builtin.scenes.covariate_styles import STYLES
 from ood_lab.builtin.scenes.places import PLACES
 from ood_lab.builtin.scenes.scene import Scene, SceneObject
 from ood_lab.builtin.vessels.covariate_styles import Layers
-from ood_lab.builtin.vessels.drawings.backgrounds import rgb, smooth
+from ood_lab.builtin.vessels.drawings.backgrounds import rgb
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
 from ood_lab.builtin.vessels.scene import to_pixels
-from ood_lab.schema.arrays import Bools
+from ood_lab.common.random_streams import RandomStream
+from ood_lab.schema.arrays import Bools, Pixels
 
 #: Strength of outlines in drawings: of objects and their parts, and of the place behind.
 _LINES, _PLACE_LINES = 3.0, 0.9
@@ -54,26 +54,27 @@ def _seen(item: SceneObject, mask: Bools) -> Visible:
     return Visible(item, mask, box, int(mask.sum()))
 
 
-def render(scene: Scene, rng: np.random.Generator) -> NDArray[np.uint8]:
+def render(scene: Scene, rng: RandomStream) -> Pixels:
     """Paints a scene, ``[H, W, 3] uint8``; ``rng`` gives the fine texture."""
     style = STYLES[scene.style]
-    layers = _compose(scene, _backdrop(scene, rng))
+    layers = _compose(scene, rng)
     if style.ground != "place":
-        layers = _outlined(layers, style.ground == "dark", rng)
+        layers = _outlined(layers, style.ground == "dark")
     elif not style.coloured:  # where the material hides the colours, borders become ornament
         layers = replace(layers, ink=_lines(layers.patina * layers.alpha) * layers.alpha)
-    return to_pixels(style.paint(layers, rng))
+    return to_pixels(style.paint(layers))
 
 
-def _backdrop(scene: Scene, rng: np.random.Generator) -> Array:
+def _backdrop(scene: Scene, rng: RandomStream) -> Array:
     setting = scene.setting
     canvas = Canvas(scene.size, setting.lift, rgb(*setting.tint), rng)
     PLACES[scene.place].paint(canvas)
     return canvas.image[..., ::-1] if setting.mirrored else canvas.image
 
 
-def _compose(scene: Scene, backdrop: Array) -> Layers:
+def _compose(scene: Scene, rng: RandomStream) -> Layers:
     """All objects, each over those before it; colours are kept apart from their coverage."""
+    backdrop = _backdrop(scene, rng)
     shape = (scene.size, scene.size)
     alpha, shadow = np.zeros(shape, np.float32), np.ones(shape, np.float32)
     light, colour = np.ones(shape, np.float32), np.zeros((3, *shape), np.float32)
@@ -88,7 +89,7 @@ def _compose(scene: Scene, backdrop: Array) -> Layers:
         light[rows, columns] += cover * (sprite.light - light[rows, columns])
         alpha[rows, columns] = cover + rest * alpha[rows, columns]
     colour /= np.maximum(alpha, 1e-3)
-    return Layers(alpha, np.zeros(shape, np.float32), light, shadow, colour, backdrop)
+    return Layers(alpha, np.zeros(shape, np.float32), light, shadow, colour, backdrop, rng)
 
 
 def _cast(shadow: Array, foot: int, columns: slice) -> None:
@@ -113,14 +114,14 @@ def _lines(image: Array) -> Array:
     return np.clip(np.maximum(down, right).max(0) * _LINES, 0.0, 1.0)
 
 
-def _outlined(layers: Layers, dark: bool, rng: np.random.Generator) -> Layers:
+def _outlined(layers: Layers, dark: bool) -> Layers:
     """The objects before paper or the dark, on which the place is outlined."""
     seams, place = _lines(layers.patina * layers.alpha), _lines(layers.backdrop) * _PLACE_LINES
     ink = np.where(layers.alpha > 0.5, seams, np.maximum(place * (1.0 - layers.alpha), seams))
     size = layers.size
-    ground = np.full((3, size, size), rng.uniform(0.0, 0.06), np.float32)
+    ground = np.full((3, size, size), layers.rng.uniform(0.0, 0.06), np.float32)
     if not dark:
-        page = rng.uniform(0.86, 0.96) + 0.03 * (smooth(rng, 16, size=size) - 0.5)
+        page = layers.rng.uniform(0.86, 0.96) + 0.03 * (layers.smooth(16) - 0.5)
         # On the page, too: a rubbing has no ink but on the objects.
         ground = rgb(1.0, 0.985, 0.93) * (page * (1.0 - 0.4 * place))
     return replace(layers, ink=ink, backdrop=ground)

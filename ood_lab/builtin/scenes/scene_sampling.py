@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -18,6 +18,7 @@ from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.builtin.vessels.scene import pick
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
+from ood_lab.common.random_streams import RandomStream
 from ood_lab.schema.arrays import Bools
 
 #: Largest share of an object's pixels that others may hide.
@@ -49,6 +50,7 @@ def _surfaces(place: str, thing: str, state: str) -> tuple[Surface, ...]:
     return surfaces
 
 
+@dataclass
 class Layout:
     """Places objects one by one; none of them is ever hidden by more than ``MAX_HIDDEN``.
 
@@ -62,12 +64,11 @@ class Layout:
         size: height and width of the image, pixels.
     """
 
-    def __init__(self, rng: np.random.Generator, place: str, setting: Setting, size: int) -> None:
-        self._rng = rng
-        self._place = place
-        self._setting = setting
-        self._size = size
-        self._placed: list[_Placed] = []
+    rng: RandomStream
+    place: str
+    setting: Setting
+    size: int
+    _placed: list[_Placed] = field(default_factory=list)
 
     def items(self) -> tuple[SceneObject, ...]:
         """The objects in the order in which they are to be painted."""
@@ -109,15 +110,15 @@ class Layout:
 
     def _somewhere(self, look: Look) -> _Placed:
         """A random position on a surface where the object belongs; large ones nearer."""
-        rng, size = self._rng, self._size
-        surfaces = _surfaces(self._place, look.thing, look.state)
+        rng, size = self.rng, self.size
+        surfaces = _surfaces(self.place, look.thing, look.state)
         near = min(1.0, 2.0 * look.size / size)
         choice, across, depth = rng.random(3).tolist()
         surface = surfaces[int(choice * len(surfaces))]
         depth = 0.55 * near + 0.45 * depth
-        foot = surface.top + depth * (surface.bottom - surface.top) + self._setting.lift
+        foot = surface.top + depth * (surface.bottom - surface.top) + self.setting.lift
         across = surface.left + across * (surface.right - surface.left)
-        if self._setting.mirrored:
+        if self.setting.mirrored:
             across = 1.0 - across
         return self._within(look, across * size, foot * size, surface.spot in ("floor", "top"))
 
@@ -125,9 +126,9 @@ class Layout:
         """The object with its foot at a point, moved as little as keeps it in the image."""
         sprite = draw(look)
         height, width = sprite.mask.shape
-        left = min(max(round(centre - width / 2), 0), self._size - width)
-        top = min(max(round(foot) - height, 0), self._size - height)
-        mask = np.zeros((self._size, self._size), bool)
+        left = min(max(round(centre - width / 2), 0), self.size - width)
+        top = min(max(round(foot) - height, 0), self.size - height)
+        mask = np.zeros((self.size, self.size), bool)
         mask[top : top + height, left : left + width] = sprite.mask
         item = SceneObject(look, left - sprite.left, top - sprite.top, stands)
         return _Placed(item, top + height, mask, mask)
@@ -135,12 +136,12 @@ class Layout:
     def _anywhere(self, look: Look) -> bool:
         """The first free position of a grid, for crowded scenes."""
         step = max(2, look.size // 2)
-        for foot in range(self._size, 0, -step):
-            for centre in range(0, self._size, step):
+        for foot in range(self.size, 0, -step):
+            for centre in range(0, self.size, step):
                 if self._try(self._within(look, centre, foot, stands=True)):
                     return True
         raise UserError(
-            f"scenes: no room for one more {look.thing} in an image of {self._size} pixels; "
+            f"scenes: no room for one more {look.thing} in an image of {self.size} pixels; "
             "ask for fewer or smaller objects"
         )
 
@@ -199,7 +200,7 @@ def check_size(size: int) -> None:
 
 
 def sample_scene(
-    rng: np.random.Generator,
+    rng: RandomStream,
     *,
     size: int = 96,
     place: str | None = None,
@@ -250,20 +251,20 @@ def sample_scene(
     return Scene(place, style, size, setting, layout.items())
 
 
-def _setting(rng: np.random.Generator) -> Setting:
+def _setting(rng: RandomStream) -> Setting:
     mirrored, lift, lamp, bright, *tint = rng.uniform(-1.0, 1.0, 7).tolist()
     red, green, blue = (1.0 + 0.07 * bright + 0.03 * shift for shift in tint)
     return Setting(mirrored > 0, 0.03 * lift, (red, green, blue), lamp)
 
 
-def _strangers(rng: np.random.Generator, place: str, level: int, room: int) -> list[ObjectRequest]:
+def _strangers(rng: RandomStream, place: str, level: int, room: int) -> list[ObjectRequest]:
     if not level or room < 1:
         return []
     count = 1 + int(rng.binomial(room - 1, _STRANGERS))
     return [ObjectRequest(pick(rng, things_at(place, level))) for _ in range(count)]
 
 
-def _expected(rng: np.random.Generator, place: str, room: int) -> list[ObjectRequest]:
+def _expected(rng: RandomStream, place: str, room: int) -> list[ObjectRequest]:
     """Things from the prior of a place, some of them in groups."""
     names, cumulative = _chances(place)
     requests: list[ObjectRequest] = []
@@ -285,7 +286,7 @@ def _chances(place: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
     return tuple(prior), tuple(cumulative[:-1].tolist())
 
 
-def _look(rng: np.random.Generator, wish: ObjectRequest, size: int, lamp: float) -> Look:
+def _look(rng: RandomStream, wish: ObjectRequest, size: int, lamp: float) -> Look:
     thing = THINGS[wish.thing]
     # One draw a property, whatever was asked for: nothing else moves when a wish changes.
     draws = rng.random(11).tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from ood_lab.builtin.vessels.drawings.signed_distances import (
     union,
 )
 from ood_lab.builtin.vessels.nouns import NOUNS
+from ood_lab.common.arguments import Settings
 from ood_lab.common.files import packaged_table
 
 _SKINS = ("light skin", "brown skin", "dark skin")
@@ -188,7 +189,7 @@ _DRAWINGS = packaged_table(__package__, "drawings.yaml")
 _PALETTES = _TABLE["palettes"]
 
 
-def _thing(name: str, entry: Mapping[str, Any]) -> Thing:
+def _thing(name: str, entry: Settings) -> Thing:
     """A thing of the table; its drawing has its name."""
     draw = described(_DRAWINGS[name]) if name in _DRAWINGS else globals()[name.replace(" ", "_")]
     fields = dict(entry)

@@ -16,13 +16,14 @@ from ood_lab.builtin.vessels import (
 )
 from ood_lab.common.arguments import Positive, Remedy, Seed
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.data.dataset import ImageDataset, Splits
+from ood_lab.data.dataset import ImageSets, Splits
 from ood_lab.data.transforms.background_replacement import Backgrounds
 
 #: Images of a set: each is described in a table before one is drawn.
-MOST = 1_000_000
+_MOST = 1_000_000
+Number = Annotated[int, Interval(ge=0, le=_MOST)]
 Images = Annotated[
-    int, Interval(ge=1, le=MOST), Remedy("for your own images, data=folder data.id.train=DIR")
+    int, Interval(ge=1, le=_MOST), Remedy("for your own images, data=folder data.id.train=DIR")
 ]
 
 
@@ -54,10 +55,10 @@ class VesselsDataModule(OODDataModule):
         train: Images,
         val: Images,
         test: Images,
-        per_shift_set: Annotated[int, Interval(ge=0, le=MOST)],
-        per_cell: Annotated[int, Interval(ge=0, le=MOST)],
+        per_shift_set: Number,
+        per_cell: Number,
         prior: str = "balanced",
-        min_per_class: Annotated[int, Interval(ge=0, le=MOST)] = 20,
+        min_per_class: Number = 20,
         ambiguity: Positive = 1.0,
         seed: Seed = 0,
         name: str = "vessels",
@@ -76,7 +77,7 @@ class VesselsDataModule(OODDataModule):
 
     def build_splits(self) -> Splits:
         """Draws what is on every image; the images themselves are rendered when asked for."""
-        splits: dict[str, ImageDataset] = {
+        splits: ImageSets = {
             name: VesselsDataset(name, n, self.seed, self.prior, self.ambiguity, self.min_per_class)
             for name, n in self.sizes.items()
         }

@@ -11,13 +11,12 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 
-from ood_lab.builtin.vessels.covariate_styles import styles_of_level
+from ood_lab.builtin.vessels.covariate_styles import STYLES_OF_LEVEL
 from ood_lab.builtin.vessels.drawings.bronzes import SHAPES, sample_bronze
 from ood_lab.builtin.vessels.drawings.signed_distances import SIZE
-from ood_lab.builtin.vessels.nouns import CONTAINERS, nouns_of_level
+from ood_lab.builtin.vessels.nouns import CONTAINERS, NOUNS_OF_LEVEL
 from ood_lab.builtin.vessels.periods import CATEGORIES, CLASSES, DYNASTIES, PERIODS, PRIORS
 from ood_lab.builtin.vessels.scene import (
     RENDERER,
@@ -30,9 +29,10 @@ from ood_lab.builtin.vessels.scene import (
 )
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
-from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.common.random_streams import RandomStream
+from ood_lab.data.dataset import UNKNOWN, ImageDataset, ValueNames
 from ood_lab.data.sources.pixel_cache import KeptImages
-from ood_lab.schema.arrays import Bools
+from ood_lab.schema.arrays import Bools, Pixels
 from ood_lab.schema.image_columns import LEVELS
 
 #: Pairs of semantic and covariate level but (0, 0), which is in distribution.
@@ -45,7 +45,7 @@ class RenderedImages(ImageDataset):
     _kept: KeptImages
 
     @abstractmethod
-    def _render(self, index: int) -> NDArray[np.uint8]:
+    def _render(self, index: int) -> Pixels:
         """The pixels of row ``index``, ``[H, W, 3]``."""
 
     def load_image(self, index: int) -> Image.Image:
@@ -77,7 +77,7 @@ class RenderedVessels(RenderedImages):
         classes: list[str],
         seed: int,
         stream: str,
-        names: Mapping[str, Sequence[str]],
+        names: ValueNames,
     ) -> None:
         self._scenes = scenes
         self._seed = seed
@@ -94,7 +94,7 @@ class RenderedVessels(RenderedImages):
         table = pd.DataFrame({**described, **columns})
         super().__init__(name, table, classes, digest.hexdigest(), names)
 
-    def _render(self, index: int) -> NDArray[np.uint8]:
+    def _render(self, index: int) -> Pixels:
         texture = generator(self._seed, index, f"{self._stream}/texture")
         return render(self._scenes[index], texture)
 
@@ -107,11 +107,11 @@ class RenderedVessels(RenderedImages):
 class _Shift:
     """Nouns (none: dated ding and gui), styles, and backgrounds (none: those of the style)."""
 
-    nouns: tuple[str, ...]
-    styles: tuple[str, ...]
-    backgrounds: tuple[str, ...] = ()
+    nouns: Sequence[str]
+    styles: Sequence[str]
+    backgrounds: Sequence[str] = ()
 
-    def sample(self, rng: np.random.Generator, index: int, ambiguity: float) -> VesselScene:
+    def sample(self, rng: RandomStream, index: int, ambiguity: float) -> VesselScene:
         """A scene; dated vessels visit all 22 pairs of category and period in turn."""
         if not self.nouns:
             category, period = _cycle(index)
@@ -176,7 +176,7 @@ class VesselsDataset(RenderedVessels):
                 cell = int(np.searchsorted(cumulative, rng.random(), side="right"))
                 category, period = divmod(cell, len(PERIODS))
             bronzes.append(sample_bronze(rng, category, period, ambiguity))
-            scenes.append(sample_vessel_scene(rng, bronzes[-1], pick(rng, styles_of_level(0))))
+            scenes.append(sample_vessel_scene(rng, bronzes[-1], pick(rng, STYLES_OF_LEVEL[0])))
         attributes = pd.DataFrame([bronze.attributes() for bronze in bronzes])
         columns = {
             "label": [bronze.period for bronze in bronzes],
@@ -227,13 +227,13 @@ class _OodVessels(RenderedVessels):
 
 
 _SCENES = ("indoor", "outdoor", "colourful")
-_MATERIALS = styles_of_level(3)
-_FAR = tuple(noun for level in (3, 4, 5) for noun in nouns_of_level(level))
+_MATERIALS = STYLES_OF_LEVEL[3]
+_FAR = tuple(noun for level in (3, 4, 5) for noun in NOUNS_OF_LEVEL[level])
 
 #: The five OOD sets, in the declared order of growing shift.
 SHIFTS = {
     "transferred_bronze": _Shift((), ("indoor", "outdoor")),
-    "transferred_container": _Shift(CONTAINERS, styles_of_level(0)),
+    "transferred_container": _Shift(CONTAINERS, STYLES_OF_LEVEL[0]),
     "sketch_rubbing": _Shift((), ("sketch", "rubbing")),
     "container": _Shift(CONTAINERS, _MATERIALS, _SCENES),
     "general": _Shift(_FAR, _MATERIALS, _SCENES),
@@ -283,7 +283,7 @@ class VesselsGrid(_OodVessels):
     """
 
     def __init__(self, name: str, per_cell: int, seed: int, ambiguity: float = 1.0) -> None:
-        shifts = [_Shift(nouns_of_level(s), styles_of_level(c)) for s, c in GRID]
+        shifts = [_Shift(NOUNS_OF_LEVEL.get(s, ()), STYLES_OF_LEVEL[c]) for s, c in GRID]
         n = per_cell * len(GRID)
         super().__init__(name, n, seed, ambiguity, shifts, f"grid/{name}", "")
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +20,9 @@ from ood_lab.builtin.vessels.drawings.signed_distances import (
     union,
 )
 from ood_lab.builtin.vessels.periods import CATEGORIES, PERIODS
+from ood_lab.common.arguments import Settings
 from ood_lab.common.files import packaged_table
+from ood_lab.common.grouping import grouped
 
 _TURN = 2 * math.pi
 
@@ -106,7 +106,7 @@ class Noun:
 _TABLE = packaged_table(__package__, "nouns.yaml")
 
 
-def _drawer(entry: Mapping[str, Any]) -> Drawer:
+def _drawer(entry: Settings) -> Drawer:
     """The drawer of a thing that the table describes."""
     description, body = Description(entry), shape_of(entry["body"])
     parts = [shape_of(part) for part in entry.get("parts", ())]
@@ -120,7 +120,7 @@ def _drawer(entry: Mapping[str, Any]) -> Drawer:
     return draw
 
 
-def _noun(name: str, entry: Mapping[str, Any]) -> Noun:
+def _noun(name: str, entry: Settings) -> Noun:
     kind = _TABLE["kinds"][entry["kind"]]
     draw = _drawer(entry) if "body" in entry else globals()[name.replace(" ", "_")]
     return Noun(kind["level"], (entry["kind"], *kind["hypernyms"]), draw)
@@ -133,11 +133,8 @@ CONTAINERS = tuple(
 )
 #: Broader words of a ding or gui, after its own name.
 BRONZE_HYPERNYMS = ("ritual bronze", *NOUNS["hu"].hypernyms)
-
-
-def nouns_of_level(level: int) -> tuple[str, ...]:
-    """Names of the things at one semantic level (1 to 5)."""
-    return tuple(name for name, noun in NOUNS.items() if noun.level == level)
+#: Names of the things at each semantic level, 1 to 5.
+NOUNS_OF_LEVEL = grouped((noun.level, name) for name, noun in NOUNS.items())
 
 
 def _with_article(words: str) -> str:

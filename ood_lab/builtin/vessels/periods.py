@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ood_lab.common.files import packaged_table
+from ood_lab.schema.arrays import Floats
 
 #: Position = coarse label ``level_0``.
 DYNASTIES = ("Shang", "Western Zhou", "Spring and Autumn", "Warring States")
@@ -69,4 +69,4 @@ _RECORD = np.array(
     dtype=np.float64,
 )
 #: Weights ``[2, 11]`` over (category, period) by name; None = all pairs in turn.
-PRIORS: dict[str, NDArray[np.float64] | None] = {"balanced": None, "paper": _RECORD}
+PRIORS: dict[str, Floats | None] = {"balanced": None, "paper": _RECORD}

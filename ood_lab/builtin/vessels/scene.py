@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from ood_lab.builtin.vessels.covariate_styles import STYLES, Layers
@@ -24,13 +23,14 @@ from ood_lab.builtin.vessels.drawings.signed_distances import (
 )
 from ood_lab.builtin.vessels.nouns import NOUNS
 from ood_lab.builtin.vessels.periods import CATEGORIES
-from ood_lab.schema.arrays import Bools
+from ood_lab.common.random_streams import RandomStream
+from ood_lab.schema.arrays import Bools, Pixels
 
 #: Part of every data set's identity: raise it when the pixels of any scene change.
 RENDERER = "vessels-2"
 
 
-def generator(seed: int, index: int, stream: str) -> np.random.Generator:
+def generator(seed: int, index: int, stream: str) -> RandomStream:
     """The random generator of one image and one purpose.
 
     ``default_rng([seed, index, crc32(stream)])``: it depends on nothing else, so neither the
@@ -41,7 +41,7 @@ def generator(seed: int, index: int, stream: str) -> np.random.Generator:
     return np.random.default_rng(key)
 
 
-def pick(rng: np.random.Generator, options: Sequence[str]) -> str:
+def pick(rng: RandomStream, options: Sequence[str]) -> str:
     """One option, all equally likely."""
     return options[int(rng.integers(len(options)))]
 
@@ -84,7 +84,7 @@ class VesselScene:
 
 
 def sample_vessel_scene(
-    rng: np.random.Generator, subject: Bronze | str, style: str, background: str | None = None
+    rng: RandomStream, subject: Bronze | str, style: str, background: str | None = None
 ) -> VesselScene:
     """Draws the pose, patina and light for a given subject, style and (or) background."""
     bronze = subject if isinstance(subject, Bronze) else None
@@ -120,9 +120,7 @@ def mask(scene: VesselScene) -> Bools:
     return coverage(_figure(scene, u, v).solid, scene.pose.scale) >= 0.5
 
 
-def _ornament(
-    scene: VesselScene, figure: Figure, u: Array, v: Array, rng: np.random.Generator
-) -> Array:
+def _ornament(scene: VesselScene, figure: Figure, u: Array, v: Array, rng: RandomStream) -> Array:
     if not figure.belt_height:
         # Dark blotches, without lines: lines would pass for an ornament of the dated vessels.
         return 0.6 * (smooth(rng, 6) > 0.55).astype(np.float32)
@@ -133,7 +131,7 @@ def _ornament(
     return (MOTIFS[scene.motif](a, b) & belt).astype(np.float32)
 
 
-def render(scene: VesselScene, rng: np.random.Generator) -> NDArray[np.uint8]:
+def render(scene: VesselScene, rng: RandomStream) -> Pixels:
     """Paints a scene, ``[H, W, 3] uint8``; ``rng`` gives the fine texture."""
     u, v = scene.pose.place()
     figure = _figure(scene, u, v)
@@ -150,12 +148,12 @@ def render(scene: VesselScene, rng: np.random.Generator) -> NDArray[np.uint8]:
         shadow=shadow,
         patina=hue(*scene.patina) * 1.15,
         backdrop=BACKGROUNDS[scene.background].paint(rng),
+        rng=rng,
     )
-    image = STYLES[scene.style].paint(layers, rng)
-    return to_pixels(image)
+    return to_pixels(STYLES[scene.style].paint(layers))
 
 
-def to_pixels(image: Array) -> NDArray[np.uint8]:
+def to_pixels(image: Array) -> Pixels:
     """An image ``[3, H, W]`` in [0, 1] as ``[H, W, 3] uint8``."""
     pixels = (np.clip(image, 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8)
     return np.ascontiguousarray(pixels.transpose(1, 2, 0))
@@ -174,7 +172,7 @@ class OtherPlaces:
         """Version of the renderer, and the places."""
         return f"{RENDERER} {' '.join(self.names)}"
 
-    def draw(self, rng: np.random.Generator, size: tuple[int, int]) -> Image.Image:
+    def draw(self, rng: RandomStream, size: tuple[int, int]) -> Image.Image:
         """A background, RGB, of ``size`` (width, height)."""
         image = Image.fromarray(to_pixels(BACKGROUNDS[pick(rng, self.names)].paint(rng)))
         return image if image.size == size else image.resize(size)

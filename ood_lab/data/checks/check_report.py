@@ -10,6 +10,7 @@ import pandas as pd
 
 from ood_lab.data.dataset import ID_SPLITS, ImageDataset, Splits
 from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.schema.arrays import spaced_rows
 from ood_lab.schema.run_record import Finding
 
 
@@ -217,7 +218,7 @@ def id_size(splits: Splits, checked: Sequence[SetSummary]) -> ImageSize:
         (width, height), _ = sizes[0]
         return ImageSize(width, height, shared=len({size for of in sizes for size in of}) == 1)
     train = splits["train"]
-    rows = np.unique(np.linspace(0, len(train) - 1, SIZE_SAMPLE).astype(int))
+    rows = spaced_rows(len(train), SIZE_SAMPLE)
     looked_at = sorted((train.load_image(int(row)).size for row in rows), key=np.prod)
     width, height = looked_at[len(looked_at) // 2]
     return ImageSize(width, height, shared=len(set(looked_at)) == 1)

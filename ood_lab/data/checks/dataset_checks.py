@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from typing import Literal
@@ -12,6 +13,7 @@ import pandas as pd
 from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
+from ood_lab.common.arguments import Positive
 from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
@@ -23,6 +25,8 @@ from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.image_files import (
     DECODING,
     FileDataset,
+    Identify,
+    PixelRange,
     load_rgb,
     pixel_values,
     reason,
@@ -31,10 +35,9 @@ from ood_lab.data.sources.image_formats import register_formats
 from ood_lab.data.sources.image_stores import Store
 from ood_lab.data.sources.pixel_decoding import PERCENTILES, TOP, WHOLE, Decoding
 from ood_lab.metrics.causes import auroc
+from ood_lab.schema.arrays import spaced_rows
 from ood_lab.schema.image_statistics import FORMAT
 from ood_lab.schema.results import Tables
-
-Mode = Literal["auto", "full", "headers", "off"]
 
 #: ``auto`` decodes every file up to this many, else a sample of ``SAMPLE``.
 FULL_UP_TO = 50_000
@@ -45,12 +48,34 @@ TINY = 8
 _ANNEX_K = 57.625
 
 
+@dataclass(frozen=True)
+class Checking:
+    """What is checked before any work, how files are known again, and how they are decoded.
+
+    Args:
+        check: ``auto``, ``full``, ``headers`` or ``off``, see :func:`check_data`.
+        on_broken: ``stop`` at an unreadable image, or ``skip`` it.
+        on_duplicates: ``warn`` of content shared by sets that must not, or ``stop``.
+        identify: ``content`` or ``stat``, see
+            :class:`~ood_lab.data.sources.image_files.FileDataset`.
+        cache_dir: folder that remembers facts of unchanged files; None = nothing is remembered.
+        pixel_range: values that become black and white in images of more than 8 bits, see
+            :func:`~ood_lab.data.sources.pixel_decoding.range_of`; one pair for all sets.
+        max_megapixels: larger images are read reduced where their format can be, else rejected.
+    """
+
+    check: Literal["auto", "full", "headers", "off"] = "auto"
+    on_broken: Literal["stop", "skip"] = "stop"
+    on_duplicates: Literal["warn", "stop"] = "warn"
+    identify: Identify = "content"
+    cache_dir: StrPath | None = None
+    pixel_range: PixelRange = "auto"
+    max_megapixels: Positive = 250
+
+
 def check_data(
     splits: Splits,
-    mode: Mode = "auto",
-    on_broken: Literal["stop", "skip"] = "stop",
-    on_duplicates: Literal["warn", "stop"] = "warn",
-    cache_dir: StrPath | None = None,
+    checking: Checking,
     seed: int = 0,
     ood: Sequence[str] | None = None,
 ) -> CheckReport:
@@ -69,10 +94,8 @@ def check_data(
 
     Args:
         splits: ``train``, ``val``, ``test``, then the other sets by name.
-        mode: how much of each file is read.
-        on_broken: ``skip`` lists the unreadable rows in ``report.broken`` instead of stopping.
-        on_duplicates: what to do about content that two sets share.
-        cache_dir: folder that remembers what is known of unchanged files.
+        checking: how much of each file is read, and what stops; ``on_broken="skip"`` lists the
+            unreadable rows in ``report.broken`` instead.
         seed: of the sample.
         ood: the OOD sets that are evaluated, which must not be told from ID by their files; None =
             all but train, val and test.
@@ -83,20 +106,20 @@ def check_data(
     """
     sets = {name: data for name, data in splits.items() if isinstance(data, FileDataset)}
     files = _files(sets)
-    full = mode == "full" or (mode == "auto" and len(files) <= FULL_UP_TO)
+    full = checking.check == "full" or (checking.check == "auto" and len(files) <= FULL_UP_TO)
     decoding = next((data.decoding for data in sets.values()), DECODING)
-    facts, notes = _look_at(files, sets, decoding, mode, full, cache_dir, seed)
+    facts, notes = _look_at(files, sets, decoding, checking, full, seed)
     unreadable = facts[facts["error"] != ""].groupby("split")
     broken = {str(name): part["row"].tolist() for name, part in unreadable}
-    if broken and on_broken == "stop":
+    if broken and checking.on_broken == "stop":
         raise _unreadable(facts)
     if lost := next(
         (name for name, rows in broken.items() if len(rows) == len(splits[name])), None
     ):
         raise _unreadable(facts[facts["split"] == lost], f" of {lost}", "without them it is empty")
-    hashed = _hashed(facts, sets, full) if mode != "off" else {}
+    hashed = _hashed(facts, sets, full) if checking.check != "off" else {}
     overlaps = _overlaps(hashed)
-    if overlaps and on_duplicates == "stop":
+    if overlaps and checking.on_duplicates == "stop":
         raise UserError(
             f"sets share content: {'; '.join(map(str, overlaps))}. Remove it from one of them, "
             "or set data.on_duplicates=warn"
@@ -110,7 +133,7 @@ def check_data(
             *_empty_classes(splits),
             *_tiny(readable),
             *_reduced(readable, decoding),
-            *(nearly_black(sets, readable) if mode != "off" else ()),
+            *(nearly_black(sets, readable) if checking.check != "off" else ()),
             *shortcuts(
                 readable[readable["split"].isin([*ID_SPLITS, *(splits if ood is None else ood)])]
             ),
@@ -146,17 +169,16 @@ def _look_at(
     files: pd.DataFrame,
     sets: Mapping[str, FileDataset],
     decoding: Decoding,
-    mode: Mode,
+    checking: Checking,
     full: bool,
-    cache_dir: StrPath | None,
     seed: int,
 ) -> tuple[pd.DataFrame, list[str]]:
     """Adds ``bytes, format, width, height, quality, grey, error``, and says how they were found."""
-    if mode == "off" or files.empty:
+    if checking.check == "off" or files.empty:
         notes = [] if files.empty else ["files were not looked at (data.check=off)"]
         return files.assign(bytes=0, **_UNSEEN), notes
     decoded = np.full(len(files), full)
-    if mode == "auto" and not full:
+    if checking.check == "auto" and not full:
         sample = stream(seed, "decoded files").choice(len(files), SAMPLE, replace=False)
         decoded[sample] = True
     parts = []
@@ -169,7 +191,7 @@ def _look_at(
             look = partial(_look, deep=deep, store=store, decoding=decoding)
             # What is readable in one way need not be in another.
             memory_name = kind if decoding == DECODING else f"{kind} {_words(decoding)}"
-            seen = file_facts(part["path"], look, memory_name, cache_dir, store)
+            seen = file_facts(part["path"], look, memory_name, checking.cache_dir, store)
             parts.append(part.assign(**seen.drop(columns="path").set_index(part.index)))
     notes = [
         f"{int(decoded.sum()):,} of {len(files):,} files were decoded, the rest only opened; "
@@ -359,7 +381,7 @@ def nearly_black(sets: Mapping[str, FileDataset], readable: pd.DataFrame) -> Ite
     """
     for name, part in readable.groupby("split", sort=False):
         data = sets[str(name)]
-        chosen = np.unique(np.linspace(0, len(part) - 1, DARK_SAMPLE).astype(int))
+        chosen = spaced_rows(len(part), DARK_SAMPLE)
         paths = part["path"].iloc[chosen].tolist()
         values = pixel_values(paths, data.store, data.decoding, data.cache_dir)
         if len(values):

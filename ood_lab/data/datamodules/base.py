@@ -17,14 +17,15 @@ from PIL import Image
 from torch.utils.data import DataLoader, Sampler, default_collate
 from torchvision.transforms import Compose
 
-from ood_lab.common.arguments import Seed, check_values
+from ood_lab.common.arguments import Seed, Settings, check_values
 from ood_lab.common.cpu_cores import fitting_processes, loading_processes
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
+from ood_lab.common.tensor_file import Batch, Transform
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.data.checks.check_report import CheckReport, Finding, ImageSize, SetSummary, id_size
-from ood_lab.data.checks.dataset_checks import check_data
+from ood_lab.data.checks.dataset_checks import Checking, check_data
 from ood_lab.data.checks.label_checks import require_labels
 from ood_lab.data.datamodules.class_labels import Labels
 from ood_lab.data.datamodules.epoch_sampler import (
@@ -35,7 +36,6 @@ from ood_lab.data.datamodules.epoch_sampler import (
 )
 from ood_lab.data.datamodules.preparation_steps import (
     OUTLIERS,
-    Checking,
     Loading,
     Shots,
     add_outliers,
@@ -43,7 +43,15 @@ from ood_lab.data.datamodules.preparation_steps import (
     read_division,
     take_shots,
 )
-from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, ImageDataset, Splits, Transform, without_resize
+from ood_lab.data.dataset import (
+    ID_SPLITS,
+    UNKNOWN,
+    ImageDataset,
+    ImageSets,
+    Splits,
+    ValueNames,
+    without_resize,
+)
 from ood_lab.data.sources.image_files import FileDataset, found_decoding
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.pixel_decoding import CHANNELS
@@ -55,7 +63,6 @@ from ood_lab.data.transforms.synthetic_ood import SyntheticOOD
 from ood_lab.schema.image_columns import LISTS
 from ood_lab.schema.results import Tables
 
-Batch = dict[str, Any]
 #: A group's name becomes a part of the name of a metric: ``mean_near_auroc``.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 Options = TypeVar("Options", Loading, Checking)
@@ -116,7 +123,7 @@ class OODDataModule(L.LightningDataModule):
         ood_groups: Mapping[str, Sequence[str] | None] | None = None,
         unresized: Sequence[str] = (),
         seed: Seed = 0,
-        info: Mapping[str, Any] | None = None,
+        info: Settings | None = None,
         synthetic_ood: SyntheticOOD | None = None,
         shots: Shots = ALL,
         shot_seed: Seed | None = None,
@@ -145,7 +152,7 @@ class OODDataModule(L.LightningDataModule):
         self.outliers, self.levels = outliers, levels
         self.loading, self.checking = _taken(Loading, options), _taken(Checking, options)
         self.replacement = Replacement(**options)
-        self.splits: dict[str, ImageDataset] = {}
+        self.splits: ImageSets = {}
         self.report: CheckReport | None = None
         self.notes: list[str] = []
         self._doubts: list[Finding] = []
@@ -180,9 +187,9 @@ class OODDataModule(L.LightningDataModule):
         self,
         tables: Tables,
         classes: Mapping[str, list[str]],
-        names: Mapping[str, Sequence[str]],
+        names: ValueNames,
         stores: Mapping[str, Store] | None = None,
-    ) -> dict[str, ImageDataset]:
+    ) -> ImageSets:
         """Sets of images that are decoded alike, by the pixels of train.
 
         Args:
@@ -254,15 +261,7 @@ class OODDataModule(L.LightningDataModule):
                 "there is no OOD set: data.ood.NAME=DIR adds one, synthetic_ood=corruptions "
                 "makes one of ID test"
             )
-        report = check_data(
-            splits,
-            self.checking.check,
-            self.checking.on_broken,
-            self.checking.on_duplicates,
-            self.checking.cache_dir,
-            self.seed,
-            self._ood_of(splits),
-        )
+        report = check_data(splits, self.checking, self.seed, self._ood_of(splits))
         for name, rows in report.broken.items():
             splits[name] = _less(splits[name], rows)
             self.notes.append(f"unreadable images of {name} skipped: {len(rows)}")
@@ -288,8 +287,8 @@ class OODDataModule(L.LightningDataModule):
         self.report, self.splits = report, splits
 
     def _with_corrupted(
-        self, splits: dict[str, ImageDataset], synthetic_ood: SyntheticOOD, report: CheckReport
-    ) -> dict[str, ImageDataset]:
+        self, splits: ImageSets, synthetic_ood: SyntheticOOD, report: CheckReport
+    ) -> ImageSets:
         """The sets and those that are made of what is left of ID test, also in the report."""
         splits, notes = synthetic_ood.corrupt(splits)
         self.notes += notes
@@ -525,7 +524,7 @@ def _taken(kind: type[Options], options: dict[str, Any]) -> Options:
     return kind(**{key: options.pop(key) for key in options.keys() & kind.__annotations__})
 
 
-def _tuples(keys: Sequence[str], samples: list[dict[str, Any]]) -> tuple[Any, ...]:
+def _tuples(keys: Sequence[str], samples: list[Batch]) -> tuple[Any, ...]:
     """The batch as a tuple of some of its entries."""
     batch = default_collate(samples)
     return tuple(batch[key] for key in keys)

@@ -14,7 +14,7 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path
-from ood_lab.data.dataset import UNKNOWN, ImageDataset, columns_with
+from ood_lab.data.dataset import UNKNOWN, ImageDataset, ValueNames, columns_with
 from ood_lab.data.sources.table_columns import read_texts
 from ood_lab.schema.results import Tables
 
@@ -66,7 +66,7 @@ def add_levels(
     classes: Sequence[str],
     hierarchy: pd.DataFrame,
     source: str,
-    names: Mapping[str, Sequence[str]] | None = None,
+    names: ValueNames | None = None,
 ) -> dict[str, list[str]]:
     """Adds ``level_0 .. level_k`` to every table in place; ``level_k`` is the class itself.
 

@@ -12,7 +12,6 @@ import math
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,11 +20,18 @@ from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
+from ood_lab.common.arguments import with_settings
 from ood_lab.common.errors import UserError
-from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
+from ood_lab.common.tensor_arithmetic import random_numbers
+from ood_lab.common.tensor_file import Batch, Transform
+from ood_lab.data.dataset import UNKNOWN, ImageDataset
+
+#: A row, and the seed of its augmentation.
+AugmentedRow = tuple[int, int]
 
 
-class EpochSampler(Sampler[tuple[int, int]]):
+@with_settings
+class EpochSampler(Sampler[AugmentedRow]):
     """Pairs ``(row, seed of its augmentation)``; a new order in every epoch.
 
     All processes of a job draw the same pairs; :class:`DeviceShare` deals them out.
@@ -37,19 +43,16 @@ class EpochSampler(Sampler[tuple[int, int]]):
         weights: ``[n]``, chances of the rows, drawn with replacement; None = each row once.
     """
 
-    def __init__(
-        self, n: int, seed: int, epoch: Callable[[], int], weights: Tensor | None = None
-    ) -> None:
-        self.n = n
-        self.seed = seed
-        self.epoch = epoch
-        self.weights = weights
+    n: int
+    seed: int
+    epoch: Callable[[], int]
+    weights: Tensor | None = None
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
+    def __iter__(self) -> Iterator[AugmentedRow]:
         """Draws the pairs of the current epoch."""
         job = int(os.environ.get("PL_GLOBAL_SEED", 0))  # as seed_everything leaves it
         state = np.random.SeedSequence([job, self.seed, self.epoch()]).generate_state(1)
-        generator = torch.Generator().manual_seed(int(state[0]))
+        generator = random_numbers(int(state[0]))
         if self.weights is None:
             rows = torch.randperm(self.n, generator=generator)
         else:
@@ -61,7 +64,7 @@ class EpochSampler(Sampler[tuple[int, int]]):
         return self.n
 
 
-class DeviceShare(DistributedSampler[tuple[int, int]]):
+class DeviceShare(DistributedSampler[AugmentedRow]):
     """The part of an order that one of several devices trains on.
 
     Device r of D takes every D-th pair from the r-th on. With B / D pairs a batch on each, step k
@@ -83,7 +86,7 @@ class DeviceShare(DistributedSampler[tuple[int, int]]):
         # Lightning deals out the order of any other class, after mixing it again.
         super().__init__(order, num_replicas=devices, rank=device, shuffle=False)  # type: ignore[arg-type]
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
+    def __iter__(self) -> Iterator[AugmentedRow]:
         """Draws the order of the current epoch, and takes the share."""
         pairs = list(self.order)[: self.most]
         pairs += pairs[: len(self) * self.num_replicas - len(pairs)]
@@ -93,7 +96,7 @@ class DeviceShare(DistributedSampler[tuple[int, int]]):
         return math.ceil(self.most / self.num_replicas)
 
 
-class TrainingView(Dataset[dict[str, Any]]):
+class TrainingView(Dataset[Batch]):
     """A dataset addressed by the pairs of :class:`EpochSampler`.
 
     Args:
@@ -124,17 +127,17 @@ class TrainingView(Dataset[dict[str, Any]]):
     def __len__(self) -> int:
         return len(self.data)
 
-    def __getitem__(self, pair: tuple[int, int]) -> dict[str, Any]:
+    def __getitem__(self, pair: AugmentedRow) -> Batch:
         return self.__getitems__([pair])[0]
 
-    def __getitems__(self, pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+    def __getitems__(self, pairs: Sequence[AugmentedRow]) -> list[Batch]:
         """A batch: restoring the generators after every image would take longer than the image."""
         if not self.images:
             return [self.data.facts(row) for row, _ in pairs]
         with isolate_rng(include_cuda=False):  # the network draws from the same generators
             return [self._drawn(row, seed) for row, seed in pairs]
 
-    def _drawn(self, row: int, seed: int) -> dict[str, Any]:
+    def _drawn(self, row: int, seed: int) -> Batch:
         # torch.manual_seed would note the call stack for GPUs not yet in use, image by image.
         torch.default_generator.manual_seed(seed)
         np.random.seed(seed)

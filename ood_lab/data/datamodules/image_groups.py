@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.english import counted, first_of
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import suggestion
 from ood_lab.data.sources.folders import NO_LABEL
 from ood_lab.data.sources.manifest import label_text
@@ -124,10 +124,8 @@ def group_names(
 
 def _matches(paths: pd.Series, key: str, pattern: str) -> pd.Series:
     """What the group of the pattern matches in each path; missing where nothing does."""
-    try:
+    with reported_as(f"{key}={pattern} is not a regular expression: {{reason}}", re.error):
         compiled = re.compile(pattern)
-    except re.error as error:
-        raise UserError(f"{key}={pattern} is not a regular expression: {error}") from error
     if compiled.groups != 1:
         raise UserError(f"{key}={pattern} should have one group in brackets: {_KINDS}")
     folders = [os.path.dirname(path) for path in paths]

@@ -6,19 +6,19 @@ Steps change ``splits`` in place and return what the user should know.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from annotated_types import Ge
 
-from ood_lab.common.arguments import BatchSize, Positive, Workers
+from ood_lab.common.arguments import BatchSize, Workers
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.data.checks.check_report import shared_content
-from ood_lab.data.checks.dataset_checks import Mode
-from ood_lab.data.dataset import ImageDataset, Splits
-from ood_lab.data.sources.image_files import FileDataset, Identify, PixelRange, decoding_of
+from ood_lab.data.checks.dataset_checks import Checking
+from ood_lab.data.dataset import ImageDataset, ImageSets, Splits
+from ood_lab.data.sources.image_files import FileDataset, decoding_of
 from ood_lab.data.sources.level_tables import apply_levels, read_levels
 from ood_lab.data.sources.reading_warnings import Tell
 from ood_lab.data.sources.source_settings import Given, ReadOptions, source_of
@@ -28,23 +28,6 @@ from ood_lab.data.transforms.subsets import ALL, even_rows, few_shot, only_rows
 Shots = Annotated[int, Ge(ALL)]
 #: Name of the set of ``data.outliers``.
 OUTLIERS = "outliers"
-
-
-def batch_on_each(batch_size: int, per_device: int | None, devices: int) -> int:
-    """Images of a training batch on each of so many devices.
-
-    Raises:
-        UserError: they do not divide ``batch_size``.
-    """
-    if per_device:
-        return per_device
-    if batch_size % devices:
-        raise UserError(
-            f"data.batch_size={batch_size} is the total of {devices} devices, which do "
-            f"not divide it: give a multiple of {devices}, or the size on each device with "
-            "+data.per_device_batch_size=..."
-        )
-    return batch_size // devices
 
 
 @dataclass(frozen=True)
@@ -75,8 +58,20 @@ class Loading:
     max_batches: int | None = None
 
     def on_each(self, devices: int) -> int:
-        """Images of a training batch on each of so many devices, see :func:`batch_on_each`."""
-        return batch_on_each(self.batch_size, self.per_device_batch_size, devices)
+        """Images of a training batch on each of so many devices.
+
+        Raises:
+            UserError: they do not divide ``batch_size``.
+        """
+        if self.per_device_batch_size:
+            return self.per_device_batch_size
+        if self.batch_size % devices:
+            raise UserError(
+                f"data.batch_size={self.batch_size} is the total of {devices} devices, which do "
+                f"not divide it: give a multiple of {devices}, or the size on each device with "
+                "+data.per_device_batch_size=..."
+            )
+        return self.batch_size // devices
 
     @property
     def evaluated(self) -> int:
@@ -96,32 +91,7 @@ class Loading:
         return torch.cuda.is_available() if self.pin_memory is None else self.pin_memory
 
 
-@dataclass(frozen=True)
-class Checking:
-    """What is checked before any work, how files are known again, and how they are decoded.
-
-    Args:
-        check: ``auto``, ``full``, ``headers`` or ``off``, see :func:`check_data`.
-        on_broken: ``stop`` at an unreadable image, or ``skip`` it.
-        on_duplicates: ``warn`` of content shared by sets that must not, or ``stop``.
-        identify: ``content`` or ``stat``, see
-            :class:`~ood_lab.data.sources.image_files.FileDataset`.
-        cache_dir: folder that remembers facts of unchanged files; None = nothing is remembered.
-        pixel_range: values that become black and white in images of more than 8 bits, see
-            :func:`~ood_lab.data.sources.pixel_decoding.range_of`; one pair for all sets.
-        max_megapixels: larger images are read reduced where their format can be, else rejected.
-    """
-
-    check: Mode = "auto"
-    on_broken: Literal["stop", "skip"] = "stop"
-    on_duplicates: Literal["warn", "stop"] = "warn"
-    identify: Identify = "content"
-    cache_dir: StrPath | None = None
-    pixel_range: PixelRange = "auto"
-    max_megapixels: Positive = 250
-
-
-def take_shots(splits: dict[str, ImageDataset], shots: int, seed: int | None) -> list[str]:
+def take_shots(splits: ImageSets, shots: int, seed: int | None) -> list[str]:
     """Chooses the images of ``train``, in place: all that is fitted on it then sees only these.
 
     Args:
@@ -140,9 +110,7 @@ def take_shots(splits: dict[str, ImageDataset], shots: int, seed: int | None) ->
     ]
 
 
-def add_outliers(
-    splits: dict[str, ImageDataset], setting: Given, checking: Checking, tell: Tell
-) -> list[str]:
+def add_outliers(splits: ImageSets, setting: Given, checking: Checking, tell: Tell) -> list[str]:
     """Adds the set :data:`OUTLIERS`, which training sees, and on which nothing is evaluated.
 
     Raises:

@@ -15,6 +15,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from rich.progress import track
 
+from ood_lab.common.errors import one_line
 from ood_lab.common.file_records import Stamp
 from ood_lab.common.files import StrPath, write_table
 from ood_lab.data.sources.image_stores import FILES, Store
@@ -95,8 +96,7 @@ def _hash(path: str, read: Callable[[str], str]) -> Facts:
     try:
         return {"sha256": read(path), "error": ""}
     except Exception as error:  # data sets of others raise anything
-        reason = (isinstance(error, OSError) and error.strerror) or str(error)
-        return {"sha256": "", "error": reason or type(error).__name__}
+        return {"sha256": "", "error": one_line(error)}
 
 
 def _in_threads(

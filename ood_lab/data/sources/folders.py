@@ -13,14 +13,14 @@ import pandas as pd
 
 from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import StrPath
+from ood_lab.common.files import StrPath, absolute
 from ood_lab.common.hints import missing_path
 from ood_lab.common.unicode_names import composed
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.image_formats import (
     HEIF,
     READ_HEIF,
-    image_extensions,
+    is_picture,
     passed_over,
     pictures_among,
 )
@@ -36,7 +36,7 @@ def existing_folder(folder: StrPath) -> Path:
     Raises:
         UserError: there is none.
     """
-    place = Path(os.path.abspath(os.path.expanduser(folder)))
+    place = Path(absolute(folder))
     if not place.is_dir():
         raise missing_path(place)
     return place
@@ -121,7 +121,7 @@ class _Search:
             if top == os.curdir:
                 paths |= {name: [] for name in folders}
             for name in sorted(filter(_visible, names)):
-                if os.path.splitext(name)[1].lower() not in image_extensions():
+                if not is_picture(name):
                     self.others.append(name)
                     continue
                 path = os.path.join(parent, name)
@@ -138,7 +138,7 @@ class _Search:
             place = os.path.join(parent, name)
             below = [n for _, _, files in os.walk(place) for n in files] or [name]
             kind = name if os.path.isdir(place) or not name.startswith("._") else "._*"
-            count = sum(os.path.splitext(n)[1].lower() in image_extensions() for n in below)
+            count = sum(map(is_picture, below))
             if count:
                 self.junk[kind] += count
 

@@ -14,7 +14,7 @@ import pandas as pd
 from PIL import Image
 from torch.utils.data import IterableDataset
 
-from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.errors import UserError, one_line, reported_as
 from ood_lab.common.file_records import Stamp
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
@@ -185,7 +185,7 @@ class Samples:
             image = sample if self._image is None else sample[self._image]
             return {"label": json.dumps(_scalar(label)), "sha256": _sha256(image), "error": ""}
         except Exception as error:  # the classes of others raise anything
-            reason = " ".join(str(error).split()) or type(error).__name__
+            reason = one_line(error)
             return {"label": "", "sha256": "", "error": reason}
 
     def _texts(self, labels: Iterable[Any]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -18,7 +18,7 @@ from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import StrPath
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import ImageDataset, ValueNames
 from ood_lab.data.sources.file_facts import Facts, content_hashes, file_facts, stand_ins
 from ood_lab.data.sources.image_formats import pixels_beyond, register_formats
 from ood_lab.data.sources.image_stores import FILES, Store
@@ -31,6 +31,7 @@ from ood_lab.data.sources.pixel_decoding import (
     range_of,
 )
 from ood_lab.data.sources.reading_warnings import ReadingWarning
+from ood_lab.schema.arrays import spaced_rows
 from ood_lab.schema.image_columns import GROUP
 
 Identify = Literal["content", "stat"]
@@ -146,7 +147,7 @@ class FileDataset(ImageDataset):
         classes: Sequence[str],
         identify: Identify = "content",
         cache_dir: StrPath | None = None,
-        names: Mapping[str, Sequence[str]] | None = None,
+        names: ValueNames | None = None,
         store: Store = FILES,
         decoding: Decoding = DECODING,
     ) -> None:
@@ -191,7 +192,7 @@ class FileDataset(ImageDataset):
         name: str,
         table: pd.DataFrame,
         classes: Sequence[str],
-        names: Mapping[str, Sequence[str]],
+        names: ValueNames,
     ) -> FileDataset:
         """Another set of images from the same store."""
         return FileDataset(
@@ -234,7 +235,7 @@ def found_decoding(
         UserError: the range cannot be known.
     """
     decoding = Decoding(max_megapixels=max_megapixels)
-    rows = np.unique(np.linspace(0, len(paths) - 1, _SAMPLE).astype(int))
+    rows = spaced_rows(len(paths), _SAMPLE)
     values = pixel_values([paths[row] for row in rows], store, decoding, cache_dir)
     value_range, text = range_of(values, pixel_range)
     remarks = [ReadingWarning(text, doubtful=pixel_range == "auto")] if text else []

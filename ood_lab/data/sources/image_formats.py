@@ -65,6 +65,11 @@ def image_extensions() -> frozenset[str]:
     )
 
 
+def is_picture(name: str) -> bool:
+    """Whether a file is one of :func:`image_extensions` by its name."""
+    return os.path.splitext(name)[1].lower() in image_extensions()
+
+
 def pictures_among(paths: Sequence[str]) -> list[str]:
     """The images of some files with :func:`image_extensions`: arrays only where no others are."""
     pictures = [path for path in paths if not path.lower().endswith(ARRAYS)]

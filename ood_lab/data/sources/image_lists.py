@@ -16,7 +16,8 @@ from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
-from ood_lab.data.dataset import UNKNOWN, Transform
+from ood_lab.common.tensor_file import Batch, Transform
+from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.folders import existing_folder
 from ood_lab.data.sources.image_files import DECODING, load_rgb, reason
 from ood_lab.data.sources.image_stores import FILES, Store
@@ -89,7 +90,7 @@ class Listing:
         """The store of an image."""
         return self._place(row)[0].store
 
-    def __getitem__(self, row: int) -> dict[str, Any]:
+    def __getitem__(self, row: int) -> Batch:
         """The sample of a row.
 
         Raises:

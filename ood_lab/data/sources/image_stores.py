@@ -47,21 +47,10 @@ class Files:
     threads: int | None = None
     changeless = True
 
-    def stat(self, path: str) -> Stamp:
-        """Of the file."""
-        return stamp(path)
-
-    def open(self, path: str) -> Image.Image:
-        """The image of a file."""
-        return Image.open(path)
-
-    def sha256(self, path: str) -> str:
-        """Of the file."""
-        return file_sha256(path)
-
-    def ends(self, path: str) -> str:
-        """Of the file."""
-        return ends_sha256(path)
+    stat = staticmethod(stamp)
+    open = staticmethod(Image.open)
+    sha256 = staticmethod(file_sha256)
+    ends = staticmethod(ends_sha256)
 
 
 FILES = Files()

@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import StrPath
+from ood_lab.common.files import StrPath, absolute
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.common.unicode_names import composed, existing
 from ood_lab.data.dataset import INTEGER_COLUMNS, UNKNOWN
 from ood_lab.data.sources.folders import NO_LABEL, existing_folder, instead, read_folder
-from ood_lab.data.sources.image_formats import image_extensions
+from ood_lab.data.sources.image_formats import is_picture
 from ood_lab.data.sources.label_names import (
     is_named,
     matched,
@@ -273,9 +273,9 @@ def _read_image_list(file: Path, labelled: bool) -> pd.DataFrame:
         if not line.strip():
             continue
         path, _, label = line.strip().rpartition(" ")
-        if not labelled and os.path.splitext(label)[1].lower() in image_extensions():
+        if not labelled and is_picture(label):
             path, label = line, NO_LABEL
-        if not path or os.path.splitext(label)[1].lower() in image_extensions():
+        if not path or is_picture(label):
             raise UserError(f"'{file}' line {number} is not 'path label': '{line.strip()}'")
         rows.append((path.strip(), label))
     return pd.DataFrame(rows, columns=["path", "label"])
@@ -330,7 +330,7 @@ def _base(file: Path, root: StrPath | None) -> Path:
 
 
 def _place(source: StrPath) -> Path:
-    return Path(existing(os.path.abspath(os.path.expanduser(source))))
+    return Path(existing(absolute(source)))
 
 
 def path_texts(paths: pd.Series, file: Path) -> Iterator[str]:

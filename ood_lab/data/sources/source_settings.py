@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,8 +13,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
-from ood_lab.common.errors import UserError
-from ood_lab.common.file_records import stamp
+from ood_lab.common.errors import UserError, one_line
+from ood_lab.common.file_records import stamp, text_sha256
 from ood_lab.common.files import StrPath
 from ood_lab.data.sources import huggingface
 from ood_lab.data.sources.folders import are_splits, in_junk, is_junk, splits_message
@@ -152,20 +151,27 @@ class Shards:
         return Listed(encoded, names, store)
 
 
+@dataclass
 class OwnData:
     """A map-style data set of another package, or of the user.
 
     Args:
-        given: the data set, or a function without arguments that makes it, such as a ``partial`` of
-            its class.
+        setting: the data set, or a function without arguments that makes it, such as a ``partial``
+            of its class.
         key: of the configuration, for messages.
         image: see :class:`~ood_lab.data.sources.foreign_datasets.Samples`.
         label: the same.
     """
 
-    def __init__(self, dataset: Any, key: str, image: Column | None, label: Column | None) -> None:
-        self.setting, self.key, self.image, self.label = dataset, key, image, label
-        self.made_by = dataset.func if isinstance(dataset, partial) else type(dataset)
+    setting: Any
+    key: str
+    image: Column | None
+    label: Column | None
+
+    @property
+    def made_by(self) -> Any:
+        """The class or function of the data set."""
+        return self.setting.func if isinstance(self.setting, partial) else type(self.setting)
 
     @cached_property
     def dataset(self) -> Any:
@@ -181,7 +187,7 @@ class OwnData:
         except UserError as error:
             raise UserError(f"{self.key}: {error}") from error
         except Exception as error:  # whatever the class of another package finds wrong
-            reason = " ".join(str(error).split()) or type(error).__name__
+            reason = one_line(error)
             takes = "download" in inspect.signature(self.made_by).parameters
             remedy = (
                 f"; {self.key}.download=true fetches it" if takes and not self._downloads else ""
@@ -262,7 +268,7 @@ class OwnData:
         code = _code(self.made_by)
         facts = [(path, *stamp(path)) for path in [*files, *([code] if code else [])]]
         text = f"{self.made_by} {sorted(map(str, self._arguments.items()))} {facts}"
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
+        return int(text_sha256(text)[:14], 16)
 
 
 #: What lists images.

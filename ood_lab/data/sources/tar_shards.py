@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ood_lab.common.errors import UserError
-from ood_lab.common.files import StrPath
+from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.files import StrPath, absolute
 from ood_lab.common.hints import check_known, missing_path, suggestion
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.folders import NO_LABEL, in_junk
-from ood_lab.data.sources.image_formats import ARRAYS, image_extensions
+from ood_lab.data.sources.image_formats import ARRAYS, image_extensions, is_picture
 from ood_lab.data.sources.image_lists import texts_of
 from ood_lab.data.sources.image_stores import Members, ShardMember, ShardStore
 
@@ -60,7 +60,7 @@ def are_shards(path: str) -> bool:
         return False
     names = [entry.name for entry in os.scandir(place) if not entry.name.startswith(".")]
     # WebDataset leaves lists of its shards beside them, people their licences.
-    if any(os.path.splitext(name)[1].lower() in image_extensions() for name in names):
+    if any(map(is_picture, names)):
         return False
     if any(name.endswith(".mds") for name in names):
         raise UserError(
@@ -115,11 +115,10 @@ def read_shards(
         if not images:
             continue
         find = find or _label(images[0][1], pattern, label)
-        try:
+        problem = f"'{shard[0]}' has names that are not UTF-8: write it again"
+        with reported_as(problem, UnicodeEncodeError):
             addresses.append(texts_of([f"{shard[0]}#{part.name}" for part, _ in images]))
             labels.append(texts_of([find(part.name, parts) for part, parts in images]))
-        except UnicodeEncodeError as error:
-            raise UserError(f"'{shard[0]}' has names that are not UTF-8: write it again") from error
         spans = [(number, part.member.start, part.member.size) for part, _ in images]
         places.append(np.array(spans, Members.PLACE))
     if not addresses:
@@ -148,7 +147,7 @@ def _samples(shard: str, version: tuple[int, int], files: str) -> Iterator[dict[
 
 
 def _shards(pattern: str) -> list[str]:
-    place = os.path.abspath(os.path.expanduser(pattern))
+    place = absolute(pattern)
     if os.path.isdir(place):
         place = os.path.join(glob.escape(place), "*.tar")
     if match := _RANGE.search(place):

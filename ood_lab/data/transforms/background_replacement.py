@@ -19,7 +19,8 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import StrPath, replaced
 from ood_lab.common.hints import check_known
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.common.random_streams import RandomStream
+from ood_lab.data.dataset import ImageDataset, ImageSets
 from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.data.sources.folders import existing_folder, instead, read_folder
 from ood_lab.data.sources.image_files import FileDataset, load_rgb
@@ -33,7 +34,7 @@ class Backgrounds(Protocol):
     def identity(self) -> str:
         """Everything that determines the backgrounds."""
 
-    def draw(self, rng: np.random.Generator, size: tuple[int, int]) -> Image.Image:
+    def draw(self, rng: RandomStream, size: tuple[int, int]) -> Image.Image:
         """One background, RGB, of ``size`` (width, height)."""
 
 
@@ -66,7 +67,7 @@ class FolderBackgrounds:
         """sha256 of all files."""
         return _digest(content_hashes(self.paths, self._cache_dir))
 
-    def draw(self, rng: np.random.Generator, size: tuple[int, int]) -> Image.Image:
+    def draw(self, rng: RandomStream, size: tuple[int, int]) -> Image.Image:
         """An image scaled to cover ``size`` and cropped to it at a random place."""
         image = load_rgb(self.paths[int(rng.integers(len(self.paths)))])
         horizontal, vertical = rng.random(2)
@@ -213,7 +214,7 @@ class Replacement:
 
     def apply(
         self,
-        splits: dict[str, ImageDataset],
+        splits: ImageSets,
         of_data: Backgrounds | None,
         seed: int,
         cache_dir: StrPath | None,

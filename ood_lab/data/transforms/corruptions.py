@@ -22,7 +22,7 @@ from scipy.signal import fftconvolve
 
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import packaged_table
-from ood_lab.common.random_streams import stream
+from ood_lab.common.random_streams import RandomStream, stream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.pixel_decoding import CHANNELS
 from ood_lab.schema.arrays import Floats
@@ -37,17 +37,17 @@ SEVERITIES = (1, 2, 3, 4, 5)
 SIZES = (32, 64, 224)
 
 
-def gaussian_noise(x: Pixels, rng: np.random.Generator, deviation: float) -> Pixels:
+def gaussian_noise(x: Pixels, rng: RandomStream, deviation: float) -> Pixels:
     """``x + N(0, deviation^2)``."""
     return x + rng.normal(scale=deviation, size=x.shape)
 
 
-def shot_noise(x: Pixels, rng: np.random.Generator, photons: float) -> Pixels:
+def shot_noise(x: Pixels, rng: RandomStream, photons: float) -> Pixels:
     """``Poisson(photons x) / photons``: white is so many photons."""
     return rng.poisson(x * photons) / photons
 
 
-def impulse_noise(x: Pixels, rng: np.random.Generator, share: float) -> Pixels:
+def impulse_noise(x: Pixels, rng: RandomStream, share: float) -> Pixels:
     """A share of all values becomes 0 or 1, each as often."""
     hit, white = rng.random(x.shape) < share, rng.random(x.shape) < 0.5
     return np.where(hit, white, x)
@@ -66,7 +66,7 @@ def disk(radius: float, softness: float) -> Pixels:
     return ndimage.gaussian_filter(even / even.sum(), softness, mode="mirror", radius=taps)
 
 
-def defocus_blur(x: Pixels, rng: np.random.Generator, radius: float, softness: float) -> Pixels:
+def defocus_blur(x: Pixels, rng: RandomStream, radius: float, softness: float) -> Pixels:
     """``x * disk(radius, softness)``."""
     kernel = disk(radius, softness)
     reach = len(kernel) // 2
@@ -74,9 +74,7 @@ def defocus_blur(x: Pixels, rng: np.random.Generator, radius: float, softness: f
     return fftconvolve(padded, kernel[..., None], mode="valid", axes=(0, 1))
 
 
-def glass_blur(
-    x: Pixels, rng: np.random.Generator, deviation: float, reach: int, rounds: int
-) -> Pixels:
+def glass_blur(x: Pixels, rng: RandomStream, deviation: float, reach: int, rounds: int) -> Pixels:
     """Blurred, shuffled nearby, and blurred again.
 
     From the lower right to the upper left, every pixel takes the colour that a random neighbour
@@ -95,7 +93,7 @@ def glass_blur(
     return _blur(blurred.reshape(-1, 3)[taken].reshape(x.shape), deviation)
 
 
-def motion_blur(x: Pixels, rng: np.random.Generator, radius: int, deviation: float) -> Pixels:
+def motion_blur(x: Pixels, rng: RandomStream, radius: int, deviation: float) -> Pixels:
     """Half a Gaussian of ``2 radius + 1`` taps along a line within 45 degrees of the horizontal.
 
     The published images were made by ImageMagick, whose rounding of taps and edges may differ.
@@ -103,7 +101,7 @@ def motion_blur(x: Pixels, rng: np.random.Generator, radius: int, deviation: flo
     return _streak(x, radius, deviation, math.radians(rng.uniform(-45, 45)))
 
 
-def zoom_blur(x: Pixels, rng: np.random.Generator, end: float, step: float) -> Pixels:
+def zoom_blur(x: Pixels, rng: RandomStream, end: float, step: float) -> Pixels:
     """Mean of the image and its zooms by 1, 1 + step, ... below ``end``, around the centre."""
     factors = np.arange(1, end, step)
     return (x + sum(_zoomed(x, factor) for factor in factors)) / (len(factors) + 1)
@@ -111,7 +109,7 @@ def zoom_blur(x: Pixels, rng: np.random.Generator, end: float, step: float) -> P
 
 def snow(
     x: Pixels,
-    rng: np.random.Generator,
+    rng: RandomStream,
     mean: float,
     deviation: float,
     zoom: float,
@@ -133,7 +131,7 @@ def snow(
     return bright + flakes[..., None] + flakes[::-1, ::-1, None]
 
 
-def frost(x: Pixels, rng: np.random.Generator, kept: float, added: float) -> Pixels:
+def frost(x: Pixels, rng: RandomStream, kept: float, added: float) -> Pixels:
     """``kept x + added ice``.
 
     The published images show parts of five pictures of frost, which are not ours to pass on: this
@@ -142,7 +140,7 @@ def frost(x: Pixels, rng: np.random.Generator, kept: float, added: float) -> Pix
     return kept * x + added * ice(rng, x.shape[:2])
 
 
-def ice(rng: np.random.Generator, shape: tuple[int, ...]) -> Pixels:
+def ice(rng: RandomStream, shape: tuple[int, ...]) -> Pixels:
     """A picture of frost, ``[*shape, 3]``: cloudy light, and the relief of crystals."""
     side = max(shape)
     cloud = plasma(rng, shape, 1.6) - 0.5
@@ -156,14 +154,14 @@ def ice(rng: np.random.Generator, shape: tuple[int, ...]) -> Pixels:
     return np.clip(light[..., None] * (0.87, 1.0, 1.07), 0, 1)
 
 
-def fog(x: Pixels, rng: np.random.Generator, thickness: float, decay: float) -> Pixels:
+def fog(x: Pixels, rng: RandomStream, thickness: float, decay: float) -> Pixels:
     """``(x + thickness plasma) m / (m + thickness)`` with ``m`` the largest value of ``x``."""
     brightest = x.max()
     thick = x + thickness * plasma(rng, x.shape[:2], decay)[..., None]
     return thick * brightest / (brightest + thickness)
 
 
-def plasma(rng: np.random.Generator, shape: tuple[int, ...], decay: float) -> Pixels:
+def plasma(rng: RandomStream, shape: tuple[int, ...], decay: float) -> Pixels:
     """Clouds by the diamond-square algorithm on a torus, ``[*shape]`` from 0 to 1.
 
     The noise of a step is ``decay^2`` times smaller than that of the step before.
@@ -187,21 +185,21 @@ def plasma(rng: np.random.Generator, shape: tuple[int, ...], decay: float) -> Pi
     return (field[: shape[0], : shape[1]] - low) / (high - low)
 
 
-def brightness(x: Pixels, rng: np.random.Generator, more: float) -> Pixels:
+def brightness(x: Pixels, rng: RandomStream, more: float) -> Pixels:
     """The value V of HSV becomes ``min(V + more, 1)``; hue and saturation stay."""
     value = x.max(axis=2, keepdims=True)
     target = np.minimum(value + more, 1)
     return np.where(value > 0, x * target / np.where(value > 0, value, 1), target)
 
 
-def contrast(x: Pixels, rng: np.random.Generator, share: float) -> Pixels:
+def contrast(x: Pixels, rng: RandomStream, share: float) -> Pixels:
     """``share (x - m) + m`` with ``m`` the mean of each channel."""
     mean = x.mean(axis=(0, 1))
     return share * (x - mean) + mean
 
 
 def elastic_transform(
-    x: Pixels, rng: np.random.Generator, push: float, smoothness: float, jitter: float
+    x: Pixels, rng: RandomStream, push: float, smoothness: float, jitter: float
 ) -> Pixels:
     """A random affine map, and a displacement by smoothed noise.
 
@@ -226,7 +224,7 @@ def elastic_transform(
     return np.stack(channels, -1)
 
 
-def pixelate(x: Pixels, rng: np.random.Generator, share: float) -> Pixels:
+def pixelate(x: Pixels, rng: RandomStream, share: float) -> Pixels:
     """Reduced to a share of its sides by area, and enlarged again the same way."""
     image = _picture(x)
     width, height = image.size
@@ -236,7 +234,7 @@ def pixelate(x: Pixels, rng: np.random.Generator, share: float) -> Pixels:
     return np.asarray(small.resize(image.size, Image.Resampling.BOX)) / 255
 
 
-def jpeg_compression(x: Pixels, rng: np.random.Generator, quality: int) -> Pixels:
+def jpeg_compression(x: Pixels, rng: RandomStream, quality: int) -> Pixels:
     """Stored by PIL as JPEG of that quality."""
     stored = io.BytesIO()
     _picture(x).save(stored, "JPEG", quality=quality)
@@ -310,7 +308,7 @@ def published_size(shorter: int) -> int:
     return min(SIZES, key=lambda size: abs(math.log(shorter / size)))
 
 
-def corrupt(image: Image.Image, name: str, severity: int, rng: np.random.Generator) -> Image.Image:
+def corrupt(image: Image.Image, name: str, severity: int, rng: RandomStream) -> Image.Image:
     """The image under one of :data:`CORRUPTIONS`, of the same size.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from PIL import Image
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
-from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.dataset import UNKNOWN, ImageDataset, ValueNames
 from ood_lab.data.sources.image_files import FileDataset
 
 #: ``shots`` that stands for every image.
@@ -37,7 +37,7 @@ class SomeRows(ImageDataset):
         table: pd.DataFrame,
         name: str,
         classes: list[str],
-        names: Mapping[str, Sequence[str]],
+        names: ValueNames,
     ) -> None:
         self.data = data
         self.rows = list(rows)
@@ -111,7 +111,7 @@ def relabelled(
     table: pd.DataFrame,
     name: str,
     classes: list[str],
-    names: Mapping[str, Sequence[str]],
+    names: ValueNames,
 ) -> ImageDataset:
     """Some rows of a dataset, see :class:`SomeRows`; those of files stay files."""
     if isinstance(data, FileDataset):  # whose files the check looks at

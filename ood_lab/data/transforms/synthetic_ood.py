@@ -14,9 +14,10 @@ from annotated_types import Interval
 from ood_lab.common.arguments import Count, InnerShare, Seed, check_values
 from ood_lab.common.english import counted, first_of
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import with_keys
 from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import stream
-from ood_lab.data.dataset import UNKNOWN, ImageDataset, Splits, columns_with
+from ood_lab.data.dataset import UNKNOWN, ImageDataset, ImageSets, Splits, columns_with
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, PLAN, SEVERITIES, CorruptedImages
 from ood_lab.data.transforms.subsets import relabelled
 from ood_lab.schema.arrays import positions
@@ -97,9 +98,7 @@ class SyntheticOOD:
             return []
         return [name for name in splits if name.startswith("held_out_")] + self.names
 
-    def hold_out(
-        self, splits: Splits, labelled: Sequence[str]
-    ) -> tuple[dict[str, ImageDataset], list[str]]:
+    def hold_out(self, splits: Splits, labelled: Sequence[str]) -> tuple[ImageSets, list[str]]:
         """Takes the held-out classes out of the labelled sets, and adds their test images.
 
         Args:
@@ -141,7 +140,7 @@ class SyntheticOOD:
         distance_of = distances(above, held)
         sets = self._held_out_sets(test, distance_of)
         _check_free(sets, splits)
-        parts = {name: data for name, data in splits.items() if name in labelled}
+        parts = with_keys(splits, labelled)
         kept = without_classes(parts, held)
         notes = [
             f"held out {len(held)} of {len(classes)} classes: "
@@ -152,9 +151,7 @@ class SyntheticOOD:
                 notes.append(f"{name}: {counted(unknown, 'image')} of no known class left out")
         return {**splits, **kept, **sets}, notes
 
-    def _held_out_sets(
-        self, test: ImageDataset, distance_of: Mapping[int, int]
-    ) -> dict[str, ImageDataset]:
+    def _held_out_sets(self, test: ImageDataset, distance_of: Mapping[int, int]) -> ImageSets:
         distance = test.table["label"].map(distance_of).fillna(0).to_numpy(np.int64)
         levels = sorted(set(distance.tolist()) - {0})
         if not levels:
@@ -170,7 +167,7 @@ class SyntheticOOD:
         column = {SEMANTIC: distance[all_rows]} if several else {}
         return {"held_out": images_of_classes(test, "held_out", all_rows, column)}
 
-    def corrupt(self, splits: Splits) -> tuple[dict[str, ImageDataset], list[str]]:
+    def corrupt(self, splits: Splits) -> tuple[ImageSets, list[str]]:
         """Adds the sets :attr:`names`; for ``both``, ``held_out`` becomes a part of it.
 
         Returns:
@@ -181,7 +178,7 @@ class SyntheticOOD:
         test = splits["test"]
         plan = self._plan(0, self._some(np.arange(len(test)), 0), self.severities)
         kinds, levels = plan["corruption"].nunique(), ", ".join(map(str, sorted(self.severities)))
-        sets: dict[str, ImageDataset] = {}
+        sets: ImageSets = {}
         if self.kind == "both":
             held = splits["held_out"]
             plan = pd.concat([plan, self._plan(1, np.arange(len(held)), (0, *self.severities))])
@@ -323,7 +320,7 @@ def _leaves_siblings(above: Above, depth: int, group: Sequence[int], held: set[i
     return len(rest) >= 2 and any(above[c][:depth] == above[group[0]][:depth] for c in rest)
 
 
-def without_classes(splits: Splits, held: Sequence[int]) -> dict[str, ImageDataset]:
+def without_classes(splits: Splits, held: Sequence[int]) -> ImageSets:
     """The labelled sets without those classes and without images of no known class.
 
     The remaining classes are renumbered from 0, as are the labels above them.

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_arithmetic import permutation
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import (
     Detector,
@@ -374,7 +375,7 @@ def cross_fitted_scores(detector: Detector, bank: FeatureBank, seed: int = 0) ->
     if detector.leaves_out:
         return of_images(detector.left_out_scores(bank.of_tiles), bank)
     single = cross_fitting_of(detector, bank) == "leave-one-out"
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    order = permutation(n, seed)
     fold = torch.empty(n, dtype=torch.int64)
     fold[order] = torch.arange(n) % (n if single else min(FOLDS, n))
     scores = torch.empty(len(bank), dtype=torch.float64)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath
 from ood_lab.common.tensor_file import TensorFile
 from ood_lab.detectors.base import Detector
@@ -53,13 +53,12 @@ def save_detector(path: StrPath, calibrated: CalibratedDetector) -> None:
     tensors = calibrated.id_tensors | {
         _FITTED + name: value for name, value in detector.fitted.items()
     }
-    try:
+    problem = (
+        f"detector {detector.name} cannot be saved: {{reason}}; give its constructor plain "
+        "numbers, texts and lists"
+    )
+    with reported_as(problem, TypeError):
         FILE.write(place, tensors, description)
-    except TypeError as error:
-        raise UserError(
-            f"detector {detector.name} cannot be saved: {error}; give its constructor plain "
-            "numbers, texts and lists"
-        ) from error
 
 
 def load_detector(path: StrPath) -> CalibratedDetector:

@@ -22,6 +22,8 @@ from torchvision.transforms import CenterCrop, Compose, Grayscale, Normalize, Re
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath, replaced, share
+from ood_lab.common.tensor_arithmetic import random_numbers
+from ood_lab.common.tensor_file import Transform
 from ood_lab.detectors.base import Detector
 from ood_lab.detectors.deployment.calibration import CalibratedDetector
 from ood_lab.detectors.support.compute_device import computing_on
@@ -65,7 +67,7 @@ def save_onnx(
     calibrated: CalibratedDetector,
     images: Tensor,
     pictures: Sequence[Image.Image] = (),
-    transform: Callable[[Image.Image], Tensor] | None = None,
+    transform: Transform | None = None,
 ) -> float | None:
     r"""Writes ``image -> logits [B, C] float32, score [B] float64, p_value [B], is_ood [B]``.
 
@@ -130,17 +132,14 @@ def save_onnx(
             p_deviation = _compare_decisions(graph, scored, calibrated, pictures, make)
             facts = {"preprocessing": "true", "deviation": repr(p_deviation)}
     content = _described(graph, calibrated, facts)
-    try:
-        with replaced(place) as file:
-            file.write_bytes(content)
-            share(file)
-    except OSError as error:
-        raise UserError(f"'{place}' cannot be written: {error}") from error
+    with reported_as(f"'{place}' cannot be written: {{reason}}", OSError), replaced(place) as file:
+        file.write_bytes(content)
+        share(file)
     return p_deviation
 
 
 def _preprocessing(
-    backbone: Backbone, transform: Callable[[Image.Image], Tensor] | None, name: str
+    backbone: Backbone, transform: Transform | None, name: str
 ) -> Preprocessing | None:
     """The transform as part of the graph; None, with a warning, where it cannot be."""
     try:
@@ -158,7 +157,7 @@ def _varied(images: Tensor) -> Tensor:
     """The images, and of some of them other contrasts and colours, and blends; and noise."""
     few = images[:VARIED]
     blends = (few + few.roll(1, 0).flip(-1)) / 2
-    noise = torch.randn(few.shape, generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(few.shape, generator=random_numbers(0))
     variants = [*(factor * few for factor in CONTRASTS), few.roll(1, 1), blends, noise]
     return torch.cat([images, *variants])
 
@@ -330,7 +329,7 @@ def _compare_decisions(
     scored: _Scored,
     calibrated: CalibratedDetector,
     pictures: Sequence[Image.Image],
-    transform: Callable[[Image.Image], Tensor],
+    transform: Transform,
 ) -> float:
     """The largest deviation of a p-value from the run's, on pictures of three sizes.
 

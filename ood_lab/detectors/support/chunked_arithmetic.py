@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.detectors.support.compute_device import on_device
 
 #: Size of one float64 working array.
@@ -56,7 +57,7 @@ def map_rows(function: Callable[..., Tensor], *tensors: Tensor, width: int = 0) 
 
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:
     """``|a_i - b_j|^2`` as ``|a_i|^2 + |b_j|^2 - 2 a_i . b_j``: ``[n, D], [m, D] -> [n, m]``."""
-    squares = a.square().sum(1, keepdim=True) + b.square().sum(1)
+    squares = squared_norms(a)[:, None] + squared_norms(b)
     return torch.addmm(squares, a, b.T, alpha=-2).clamp_(min=0)
 
 

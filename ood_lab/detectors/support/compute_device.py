@@ -11,14 +11,15 @@ and the rank that follows from them must not depend on the device.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import reported_as
 from ood_lab.features.bank import FeatureBank
+from ood_lab.models.output import WeightAndBias
 
 _CPU = torch.device("cpu")
 _chosen: ContextVar[torch.device] = ContextVar("detector device", default=_CPU)
@@ -44,22 +45,19 @@ def on_device(values: Tensor) -> Tensor:
     return values.to(compute_device())
 
 
-def head_on_device(bank: FeatureBank) -> tuple[Tensor, Tensor]:
+def head_on_device(bank: FeatureBank) -> WeightAndBias:
     """Weight ``[C, D]`` and bias ``[C]`` of the head, float64, where detectors compute."""
     return on_device(bank.head_weight).double(), on_device(bank.head_bias).double()
 
 
-@contextmanager
-def within_device_memory(detector: str) -> Iterator[None]:
+def within_device_memory(detector: str) -> AbstractContextManager[None]:
     """Turns an exhausted GPU into a message.
 
     Raises:
         UserError: names the detector and the remedy.
     """
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise UserError(
-            f"{detector} does not fit into the memory of {compute_device()}: set "
-            "detector_device=cpu, or remove it from detector=[...]"
-        ) from error
+    return reported_as(
+        f"{detector} does not fit into the memory of {compute_device()}: set detector_device=cpu, "
+        "or remove it from detector=[...]",
+        torch.OutOfMemoryError,
+    )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ood_lab.common.tensor_arithmetic import random_numbers
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.features.extraction_hooks import BankColumn
@@ -33,8 +34,7 @@ def probe(backbone: Backbone) -> Probe:
     ``maps`` has the sub-modules that were called and returned one tensor of 3 or 4 dimensions
     with more than one position (so neither logits nor pooled features), in order of completion.
     """
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randn((1, *backbone.data_config["input_size"]), generator=generator)
+    noise = torch.randn((1, *backbone.data_config["input_size"]), generator=random_numbers(0))
     parameter = next(backbone.parameters())
     names = [name for name, _ in backbone.named_modules() if name]
     with evaluating(backbone), backbone.capture(names) as maps:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ood_lab.common.tensor_arithmetic import random_numbers
 from ood_lab.detectors.base import Detector, DetectorRefusal
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.neighbours.multiplication_speed import full_float32
@@ -49,7 +50,7 @@ def choose_rows(
     labels: Tensor, seed: int, max_rows: int | None, max_per_class: int | None = None
 ) -> Tensor:
     """Random rows, sorted: at most ``max_per_class`` a class, then ``max_rows`` (None = all)."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = random_numbers(seed)
     rows = torch.randperm(len(labels), generator=generator)
     if max_per_class is not None:
         by_class = rows[labels[rows].argsort(stable=True)]

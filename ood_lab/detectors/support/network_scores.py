@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,35 +15,35 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.head_kind import Part
+from ood_lab.schema.run_record import Facts
 
 
 class NetworkDetector(Detector):
     """A detector that needs the network: its ``extraction_hook`` runs in the extraction pass.
 
-    Its constructor sets ``_column``, which is computed with the features; ``fit`` and ``score``
-    only read it from the bank.
+    It is computed with the features, always one and the same object; ``fit`` and ``score`` only
+    read it from the bank.
     """
 
     reads: tuple[Part, ...] = ("features", "logits", "level", "head", "maps")
 
     #: The setting that chooses the sub-modules which the column reads.
     layer_setting: ClassVar[str | None] = None
-    _column: BankColumn
 
     @property
+    @abstractmethod
     def extraction_hook(self) -> BankColumn:
         """The column that the extraction pass computes for this detector."""
-        return self._column
 
     def values(self, bank: FeatureBank) -> Tensor:
         """The column's values, ``[N, ...]``; needs no part of the bank that only a fit uses."""
-        return require_column(self, bank, self._column)
+        return require_column(self, bank, self.extraction_hook)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Facts:
         """With the sub-modules of the network that were chosen."""
         settings = super().describe()
-        if self.layer_setting and self._column.names:
-            settings[self.layer_setting] = self._column.names
+        if self.layer_setting and self.extraction_hook.names:
+            settings[self.layer_setting] = self.extraction_hook.names
         return settings
 
     def second_values(self, bank: FeatureBank) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 from torch import Tensor
 
+from ood_lab.common.tensor_arithmetic import all_finite
 from ood_lab.detectors.base import Detector, DetectorRefusal, unserved
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
@@ -62,13 +63,13 @@ def one_class(bank: FeatureBank) -> bool:
 
 def require_two_classes(detector: Detector, bank: FeatureBank) -> None:
     """Rejects a head of one class, which leaves nothing to compare (:class:`DetectorRefusal`)."""
-    if bank.logits.shape[1] < 2:
+    if bank.num_classes < 2:
         raise DetectorRefusal(f"{type(detector).__name__} needs a head of two classes or more")
 
 
 def require_finite(detector: Detector, statistic: Tensor) -> Tensor:
     """Returns ``statistic`` of the fit split, or rejects one with NaN or infinite entries."""
-    if not bool(statistic.isfinite().all()):
+    if not all_finite(statistic):
         raise DetectorRefusal(
             f"{type(detector).__name__}: the {detector.fit_split} features hold NaN or infinity"
         )

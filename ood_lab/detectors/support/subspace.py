@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.arguments import Count
+from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Detector, DetectorRefusal
 from ood_lab.detectors.support.chunked_arithmetic import blocks, map_rows
@@ -86,7 +87,7 @@ def shrunk(
     centers, fourth = on_device(means), 0.0
     for rows, x in blocks(bank.features, counted):
         away = x.double() - centers[on_device(groups[counted[rows]])]
-        fourth += float(away.square().sum(dim=1).square().sum())
+        fourth += float(squared_norms(away).square().sum())
     mu, square = float(covariance.trace()) / d, float(covariance.square().sum())
     spread = square - d * mu**2
     rho = min(1.0, (fourth / len(counted) - square) / n / spread) if spread > 0 else 1.0
@@ -135,7 +136,7 @@ def fit_residual(detector: Detector, bank: FeatureBank, dim: Dimension) -> tuple
     """
     key = ("residual", dim, compute_device(), group_count(bank))
     fitted, norm, length, rank = bank.derived.once(key, lambda: _fit_residual(detector, bank, dim))
-    used, d = int(fitted["dim"]), bank.features.shape[1]
+    used, d = int(fitted["dim"]), bank.width
     if norm <= RELATIVE_CUTOFF * length:
         raise DetectorRefusal(
             f"{type(detector).__name__}: the {detector.fit_split} features leave no residual "
@@ -151,7 +152,7 @@ def _fit_residual(
     detector: Detector, bank: FeatureBank, dim: Dimension
 ) -> tuple[Tensors, Tensor, Tensor, int]:
     """The two of :func:`fit_residual`, the root mean square of the length of x - u, the rank."""
-    d, moments = bank.features.shape[1], detector.statistics(bank)
+    d, moments = bank.width, detector.statistics(bank)
     n = group_count(bank)
     few = dim == "auto" and n < d
     if bank.head_weight.numel() and not few:

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import with_keys
 from ood_lab.common.hints import check_known
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.data.dataset import ID_SPLITS, ImageDataset, Splits
+from ood_lab.data.dataset import ID_SPLITS, ImageSets, Splits
 from ood_lab.data.sources.image_files import decoding_of
 from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.detectors import (
@@ -38,7 +39,7 @@ from ood_lab.evaluation.split_features import (
     moments_for,
     split_by_columns,
 )
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.bank_identity import transform_text
 from ood_lab.metrics import threshold_at_tpr
 
@@ -54,7 +55,7 @@ class PredictionFeatures:
         copies: near copies among the ID images.
     """
 
-    banks: dict[str, FeatureBank]
+    banks: Banks
     ood: Splits
     pooled: bool
     copies: NearCopies
@@ -98,7 +99,7 @@ class PredictionFeatures:
             limit: bytes that a fit may take.
             seed: of the halves of val.
         """
-        sets: dict[str, ImageDataset] = {}
+        sets: ImageSets = {}
         id_split = "train" if pooled else "val"
         if data:
             on_train = pooled or any(d.fit_split == "train" for d in detectors.values())
@@ -116,9 +117,7 @@ class PredictionFeatures:
             banks |= {} if bank is None else {name: bank}
         copies = NearCopies()
         if data:
-            of_id, copies = with_near_copies(
-                data, {n: bank for n, bank in banks.items() if n in ID_SPLITS}
-            )
+            of_id, copies = with_near_copies(data, with_keys(banks, ID_SPLITS))
             banks |= of_id
         scored = ["images", "val", *(f"ood/{name}" for name in ood)]
         sources = {n: partial(passes.bank, sets[n]) for n in scored if n in sets}
@@ -255,7 +254,7 @@ class DetectorSource:
         of_ood = [features.banks[f"ood/{name}"] for name in features.ood]
         threshold_of = partial(self.thresholds.of, ood=of_ood) if self.thresholds else None
         if not self.data:
-            calibrated = {name: saved for name, saved in self.saved.items() if name in usable}
+            calibrated = with_keys(self.saved, usable)
             if threshold_of is None:
                 return calibrated, {}
             return {

@@ -22,7 +22,7 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import flagged_p_value, group_comparison, wilson_interval
 from ood_lab.report.detection.image_strips import IDImages
 from ood_lab.report.detection.prediction_summary import Judged
-from ood_lab.schema.run_record import PredictedImages, RunRecord
+from ood_lab.schema.run_record import Facts, PredictedImages, RunRecord
 
 
 def note_prediction(
@@ -68,7 +68,7 @@ def note_prediction(
 
 def detector_summary(
     images: Judged, name: str, calibrated: CalibratedDetector, tpr: float | None
-) -> dict[str, Any]:
+) -> Facts:
     """What was decided about the images, by what, and whether that is more than chance."""
     n, flagged, held_out = images.read, images.flagged[name], calibrated.groups
     false_alarms, groups = calibrated.false_alarms, _groups(images, calibrated)

@@ -20,6 +20,7 @@ from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
 from ood_lab.evaluation.shift.statistics_column import IDRange
 from ood_lab.evaluation.streaming_scores import identity_of
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.extraction_pass import ReadErrors
 from ood_lab.features.moments import digest_of
 from ood_lab.report.detection.image_strips import EXTREMES
 from ood_lab.report.detection.prediction_summary import FIRST, Judged
@@ -94,7 +95,7 @@ class PredictionSink(PartSink):
         """See the base class."""
         return verdicts(block, self._ready, self._own).assign(row=block.index.numpy())
 
-    def complete(self, rows: pd.DataFrame, part: range, errors: dict[int, str]) -> pa.Table:
+    def complete(self, rows: pd.DataFrame, part: range, errors: ReadErrors) -> pa.Table:
         """See the base class."""
         addresses = [self._images.address(row) for row in part]
         columns = rows.set_index("row") if len(rows) else rows

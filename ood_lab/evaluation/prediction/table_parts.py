@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -16,10 +14,12 @@ import pyarrow.parquet as pq
 from lightning.pytorch import Trainer
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import replaced
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.extraction_pass import BlockConsumer, DatasetParts
+from ood_lab.features.extraction_pass import BlockConsumer, DatasetParts, ReadErrors
 from ood_lab.features.process_agreement import agreed, join
+from ood_lab.schema.run_record import Facts
 
 _METADATA = b"ood_lab"
 #: Images of a part, where nobody says otherwise.
@@ -57,9 +57,9 @@ class PartFiles:
     def _key(self, part: int) -> str:
         rows = self.parts.rows(part)
         text = f"{self.key_of(rows)} {rows.start} {rows.stop}"
-        return hashlib.sha256(text.encode()).hexdigest()
+        return text_sha256(text)
 
-    def facts(self, part: int) -> dict[str, Any]:
+    def facts(self, part: int) -> Facts:
         """What was written with the rows of a part.
 
         Raises:
@@ -71,7 +71,7 @@ class PartFiles:
         except (OSError, KeyError, ValueError) as error:
             raise UserError(f"'{self.path(part)}' is missing or damaged") from error
 
-    def write(self, part: int, table: pa.Table, facts: dict[str, Any]) -> None:
+    def write(self, part: int, table: pa.Table, facts: Facts) -> None:
         """Writes the rows of a part, whole or not at all."""
         text = json.dumps(facts | {"key": self._key(part)})
         table = table.replace_schema_metadata(
@@ -127,11 +127,11 @@ class PartSink(BlockConsumer):
     def rows(self, block: FeatureBank) -> pd.DataFrame:
         """What is kept of some images."""
 
-    def complete(self, rows: pd.DataFrame, part: range, errors: dict[int, str]) -> pa.Table:
+    def complete(self, rows: pd.DataFrame, part: range, errors: ReadErrors) -> pa.Table:
         """The rows of a part (its row numbers in the set: ``part``) as pyarrow writes them."""
         return pa.Table.from_pandas(rows, preserve_index=False)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """What is written with the rows."""
         return {}
 
@@ -139,7 +139,7 @@ class PartSink(BlockConsumer):
         """See the base class."""
         self._rows.append(self.rows(rows))
 
-    def closed(self, part: int, errors: dict[int, str]) -> None:
+    def closed(self, part: int, errors: ReadErrors) -> None:
         """See the base class."""
         rows = pd.concat(self._rows, ignore_index=True) if self._rows else pd.DataFrame()
         self._rows = []

@@ -14,11 +14,12 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.files import absolute
 from ood_lab.common.hints import missing_path
 from ood_lab.data.datamodules.image_groups import FOLDER, group_names
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.image_files import DECODING, FileDataset, load_rgb, reason
-from ood_lab.data.sources.image_formats import image_extensions, pictures_among
+from ood_lab.data.sources.image_formats import is_picture, pictures_among
 from ood_lab.data.sources.image_lists import TABLES, Addresses, Listing, read_paths, texts_of
 from ood_lab.data.sources.image_stores import FILES, CombinedStores, Store
 from ood_lab.data.sources.pixel_decoding import Decoding
@@ -202,7 +203,7 @@ def _listing_of(
     if isinstance(source, Manifest):
         if isinstance(place, str | os.PathLike) and (images := _pattern_files(str(place))):
             return Addresses(texts_of(images)), None
-        file = Path(os.path.abspath(os.path.expanduser(source.place)))
+        file = Path(absolute(source.place))
         if file.suffix.lower() in TABLES and file.is_file():
             return read_paths(file, source.root), source
     table, _, store = source.read([], ReadOptions(remarks.append))
@@ -211,21 +212,17 @@ def _listing_of(
 
 def _pattern_files(pattern: str) -> list[str]:
     """The image files of a pattern, or the one that a path names; none for other sources."""
-    path = os.path.abspath(os.path.expanduser(pattern))
+    path = absolute(pattern)
     if glob.has_magic(path) and not os.path.exists(path):
         matches = sorted(filter(os.path.isfile, glob.iglob(path, recursive=True)))
-        images = pictures_among([match for match in matches if _is_image(match)])
+        images = pictures_among(list(filter(is_picture, matches)))
         if not images:
             other = f", only other files such as '{matches[0]}'" if matches else ""
             raise UserError(f"task.images: '{pattern}' matches no image{other}")
         return images
     if not os.path.exists(path):
         raise missing_path(pattern)
-    return [path] if os.path.isfile(path) and _is_image(path) else []
-
-
-def _is_image(path: str) -> bool:
-    return os.path.splitext(path)[1].lower() in image_extensions()
+    return [path] if os.path.isfile(path) and is_picture(path) else []
 
 
 def _read_error(path: str, store: Store) -> Facts:

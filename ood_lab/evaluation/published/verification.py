@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial, reduce
@@ -32,7 +32,7 @@ from ood_lab.schema.arrays import Floats
 from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import ACCURACY, PART, RESULTS, first_way, of_kind, whole
-from ood_lab.schema.run_record import MANIFEST, BenchmarkFacts, RunRecord
+from ood_lab.schema.run_record import MANIFEST, BenchmarkFacts, Facts, RunRecord
 
 #: What ``metrics.fpr95_positive`` of a run makes of the plain names ``fpr95`` and ``aupr_*``.
 MEANING = {
@@ -85,7 +85,7 @@ class Verification:
 
 def verify(
     results: pd.DataFrame,
-    facts: Mapping[str, Any],
+    facts: Facts,
     row: str,
     references: str | Path | None = None,
     name: str = "the evaluation",
@@ -118,7 +118,7 @@ def verify(
     return Verification(rows, table, protocol_differences(present, facts))
 
 
-def read_runs(place: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+def read_runs(place: Path) -> tuple[pd.DataFrame, Facts]:
     """The numbers of a finished run, or of all seeds in a folder: means, and the facts of one.
 
     The interval of a mean covers those of all seeds. Rows are of detectors; of zero-shot accuracies
@@ -146,7 +146,7 @@ def read_runs(place: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     return mean.reset_index(), {**facts[0], "id_accuracy": accuracy}
 
 
-def _numbers(run: FinishedRun) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _numbers(run: FinishedRun) -> tuple[pd.DataFrame, Facts]:
     """The numbers of one run, and how they were measured."""
     if not run.folder.is_dir():
         raise missing_path(run.folder)
@@ -171,7 +171,7 @@ def _numbers(run: FinishedRun) -> tuple[pd.DataFrame, dict[str, Any]]:
 
 def numbers_of(
     everything: pd.DataFrame, record: RunRecord, data: str
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+) -> tuple[pd.DataFrame, Facts]:
     """As :func:`read_runs`, of a results table, the record of the run and the name of the data.
 
     Raises:
@@ -235,7 +235,7 @@ def _cells(table: pd.DataFrame, data: str) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True).assign(detector=CELLS, dataset=data, **_COUNT)
 
 
-def _answers(run: FinishedRun, file: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _answers(run: FinishedRun, file: str) -> tuple[pd.DataFrame, Facts]:
     """As :func:`read_runs`, of a question benchmark: a set is a split, and what of it.
 
     Sets of a single data set are also called ``<set>, dataset <name>``, as among several.
@@ -290,9 +290,7 @@ def _differences(run: FinishedRun) -> Iterator[pd.DataFrame]:
         yield table.assign(part=second + " - " + first, ci_high=-table["ci_low"], **turned)
 
 
-def compare(
-    rows: Sequence[PublishedRow], results: pd.DataFrame, facts: Mapping[str, Any]
-) -> pd.DataFrame:
+def compare(rows: Sequence[PublishedRow], results: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     """One row a published number, see :data:`COLUMNS`; the interval is that of ours.
 
     A run of a question benchmark has one model: rows of a single one are compared with it, whatever
@@ -318,7 +316,7 @@ def compare(
     return pd.DataFrame(lines, columns=list(COLUMNS))
 
 
-def protocol_differences(rows: Sequence[PublishedRow], facts: Mapping[str, Any]) -> pd.DataFrame:
+def protocol_differences(rows: Sequence[PublishedRow], facts: Facts) -> pd.DataFrame:
     """Every protocol field that differs for rows that the run has: ``field, run, paper, rows``."""
     counts = Counter(
         (".".join(field), _shown(ours, "not recorded"), _shown(theirs, "not stated"))
@@ -357,7 +355,7 @@ def _values(row: PublishedRow, results: pd.DataFrame, shift_order: Sequence[str]
     return numbers
 
 
-def _differing(row: PublishedRow, facts: Mapping[str, Any]) -> Iterator[tuple[Field, Any, Any]]:
+def _differing(row: PublishedRow, facts: Facts) -> Iterator[tuple[Field, Any, Any]]:
     """Fields of the protocol that differ, with the values of the run and of the paper."""
     for field, theirs in row.protocol():
         ours = reduce(lambda node, key: (node or {}).get(key), field, facts)  # type: ignore[arg-type, return-value]

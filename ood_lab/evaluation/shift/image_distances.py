@@ -26,6 +26,7 @@ from ood_lab.metrics import (
 from ood_lab.metrics.resampling.group_intervals import photographs
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.image_columns import AXES, LEVELS, MADE_OF
+from ood_lab.schema.run_record import Facts
 from ood_lab.shift import Decomposition, ShiftMeter, shift_results, summarise_degrees, undecomposed
 
 #: What a degree says, by its column.
@@ -53,7 +54,7 @@ class Distances:
     degrees: pd.DataFrame
     summary: pd.DataFrame
     axes: Mapping[str, str]
-    facts: Mapping[str, Any]
+    facts: Facts
     rulers: pd.DataFrame
     levels: pd.DataFrame = field(default_factory=pd.DataFrame)
     misses: Mapping[tuple[str, str], MissDistances | None] = field(default_factory=dict)
@@ -65,7 +66,7 @@ class Distances:
         degrees: pd.DataFrame,
         marks: pd.DataFrame,
         axes: Mapping[str, str],
-        facts: Mapping[str, Any],
+        facts: Facts,
         *,
         resampling: Resampling,
     ) -> Distances:

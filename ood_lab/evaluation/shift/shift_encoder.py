@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from lightning import Trainer
@@ -17,7 +15,9 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from ood_lab.clip import ClipModel, clip_backbone, shipped_folder
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import write_text
 from ood_lab.common.stage_times import Stages
 from ood_lab.common.tensor_file import Tensors
@@ -64,7 +64,7 @@ class LaidSettings:
     templates: Sequence[str]
     max_epochs: int
     most_labels: int | None = 1000
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_templates(list(self.templates), "task.training.templates")
@@ -147,7 +147,7 @@ def learnt_before(clip: ClipModel, root: Path, training: LaidSettings) -> bool:
 def _matrix_folder(clip: ClipModel, root: Path, training: LaidSettings) -> Path:
     key = json.dumps([dict(clip.identity), asdict(training)], sort_keys=True, default=str)
     name = re.sub(r"[^\w.-]+", "-", clip.name)
-    return root / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"
+    return root / f"{name}-{text_sha256(key)[:10]}"
 
 
 def save_matrices(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ood_lab.common.english import listed
 from ood_lab.common.random_streams import Resampling
+from ood_lab.common.tensor_arithmetic import full_precision
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.features.bank import Banks, FeatureBank
@@ -37,7 +38,7 @@ class StatisticsColumn(BankColumn):
 
     def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
         """``[B, 11] float32``, see :data:`~ood_lab.schema.image_statistics.PIXELS`."""
-        with torch.no_grad(), torch.autocast(image.device.type, enabled=False):
+        with torch.no_grad(), full_precision(image):
             return image_statistics(_pixels(backbone, image))
 
     @staticmethod

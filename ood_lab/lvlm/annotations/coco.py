@@ -25,7 +25,7 @@ from ood_lab.lvlm.annotations.annotation_table import (
     objects_table,
     read_json,
 )
-from ood_lab.schema.arrays import Floats, Ints, positions
+from ood_lab.schema.arrays import Floats, Ints, positions, spaced_rows
 from ood_lab.schema.image_columns import LEVELS
 
 #: Pixels that a box may reach beyond its image. COCO's and LVIS' coordinates are those of outlines,
@@ -149,7 +149,7 @@ def check_sizes(file: Path, root: Path, images: pd.DataFrame) -> None:
             f"'{file}': the image with id {first['image']} has a size of {first['width']} x "
             f"{first['height']} pixels"
         )
-    rows = np.unique(np.linspace(0, len(images) - 1, _MEASURED).astype(int))
+    rows = spaced_rows(len(images), _MEASURED)
     looked = images.iloc[rows]
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(_sizes, [root / name for name in looked["file"]]))

@@ -12,7 +12,7 @@ from typing import Any
 
 import xxhash
 
-from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.errors import UserError, one_line, reported_as
 from ood_lab.common.files import read_json
 from ood_lab.models.loading.hub_models import model_folder
 
@@ -147,7 +147,7 @@ class ModelFolder:
         try:
             yield
         except kinds as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = one_line(error)[:200]
             if "load image processor" in reason:
                 raise UserError(self._sees_no_images) from error
             raise UserError(f"{self.named} cannot be loaded: {reason}") from error

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ood_lab.common.arguments import Count, Fields, Settings
 from ood_lab.common.compute_device import chosen_device
-from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.errors import UserError, one_line, reported_as
 from ood_lab.common.grouping import grouped
 from ood_lab.lvlm.chat.base import (
     Batch,
@@ -486,4 +486,4 @@ def _reason(error: Exception) -> str:
     """
     if isinstance(error, torch.OutOfMemoryError):
         raise error
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return f"{type(error).__name__}: {one_line(error)[:200]}"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchvision.ops import sigmoid_focal_loss
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.tensor_file import Tensors
+from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.label_tree import Hierarchy
 from ood_lab.models.fgvc.layers import UNKNOWN, Branch, known_cross_entropy, known_mean, picked
@@ -256,7 +256,7 @@ class AKG(FGVCModule):
         self.attribute_gamma = attribute_gamma
         self.graph = GraphLosses(self.backbone.tree)
 
-    def losses(self, outputs: AKGOutput, batch: dict[str, Any]) -> Tensors:
+    def losses(self, outputs: AKGOutput, batch: Batch) -> Tensors:
         """Terms ``ce``, ``era``, ``shape_focal``, ``shape``, ``attributes_focal``, ``attributes``.
 
         And ``category``, where the data has any.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,9 +10,10 @@ import torch
 from timm.data import resolve_model_data_config
 from torch import Tensor, nn
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
-from ood_lab.common.tensor_file import Tensors
+from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.models.backbone import Backbone, linear_of
 from ood_lab.models.fgvc.label_tree import LabelSpace
 from ood_lab.models.fgvc.layers import known_cross_entropy
@@ -22,6 +23,7 @@ from ood_lab.models.loading.timm_networks import create_timm
 from ood_lab.models.output import Output
 from ood_lab.models.training.classifier import Classifier
 from ood_lab.models.weights import check_one_source, load_weights
+from ood_lab.models.weights_formats import Checkpoint
 
 
 class FGVCNet(Backbone):
@@ -73,8 +75,8 @@ class FGVCNet(Backbone):
         self,
         name: str,
         num_classes: int | None = None,
-        labels: Mapping[str, Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
+        labels: Settings | None = None,
+        kwargs: Settings | None = None,
         pretrained: bool = False,
         trunk_weights: str | Path | None = None,
         weights: StrPath | None = None,
@@ -136,11 +138,11 @@ class FGVCModule(Classifier):
         super().__init__(**kwargs)
         self.trunk_lr = trunk_lr
 
-    def outputs(self, batch: dict[str, Any]) -> Any:
+    def outputs(self, batch: Batch) -> Any:
         """The method's training outputs, in validation too."""
         return self.backbone.train_outputs(batch["image"])
 
-    def category_loss(self, category: Tensor | None, batch: dict[str, Any]) -> Tensors:
+    def category_loss(self, category: Tensor | None, batch: Batch) -> Tensors:
         """``category``, the cross-entropy of a head that a network may have."""
         if category is None:
             return {}
@@ -154,7 +156,7 @@ class FGVCModule(Classifier):
         slower = {} if self.trunk_lr is None else {"lr": self.trunk_lr}
         return [{"params": trunk, **slower}, {"params": rest}]
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Adds the label space: a checkpoint can be rebuilt without its data."""
         super().on_save_checkpoint(checkpoint)
         checkpoint["labels"] = dict(vars(self.backbone.labels))
@@ -176,7 +178,7 @@ def pyramid(
     method: str,
     pretrained: bool = False,
     weights: StrPath | None = None,
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: Settings | None = None,
 ) -> tuple[nn.Module, list[int]]:
     """The network that yields the deepest map of each of ``strides``, and their channels.
 

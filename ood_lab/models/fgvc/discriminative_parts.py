@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchvision.ops import batched_nms
 
+from ood_lab.common.tensor_arithmetic import full_precision
+
 # Stride of the score map, base size and scales of its anchors, in pixels of a 448-pixel image.
 _LEVELS = (
     (32, 48.0, (2 ** (1 / 3), 2 ** (2 / 3))),
@@ -153,7 +155,7 @@ class ProposalNet(nn.Module):
         scores = []
         # In float32: on maps smaller than the kernel, bfloat16 weight gradients on CPUs were
         # seen to hold uninitialised memory (NaN, once in many runs).
-        with torch.autocast(top.device.type, enabled=False):
+        with full_precision(top):
             top = top.float()
             for down, score in zip(self.down, self.score, strict=True):
                 top = down(top).relu()

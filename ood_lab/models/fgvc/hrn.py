@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.common.arguments import Share
-from ood_lab.common.tensor_file import Tensors
+from ood_lab.common.tensor_arithmetic import permutation
+from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.label_tree import Hierarchy
 from ood_lab.models.fgvc.layers import UNKNOWN, Branch, known_cross_entropy
@@ -110,7 +111,7 @@ class HRN(FGVCModule):
             shown = shown_leaves(labels, self.leaf_proportion, self.leaf_seed)
             self._hidden = ~shown.to(self.device)
 
-    def losses(self, outputs: HRNOutput, batch: dict[str, Any]) -> Tensors:
+    def losses(self, outputs: HRNOutput, batch: Batch) -> Tensors:
         """``tree``, ``ce`` and, where the data has categories, ``category``."""
         net, levels = self.backbone, batch["levels"]
         if self.training and self._hidden is not None:
@@ -137,7 +138,7 @@ def shown_leaves(labels: Tensor, proportion: float, seed: int) -> Tensor:
     Returns:
         ``[N] bool``.
     """
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    order = permutation(len(labels), seed)
     shown = torch.zeros(len(labels), dtype=torch.bool)
     for label in labels[labels != UNKNOWN].unique():
         members = order[labels[order] == label]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError
 from ood_lab.models.fgvc.layers import UNKNOWN, known_mean, picked
 
@@ -43,7 +43,7 @@ class LabelSpace:
     attributes: int = 0
 
     @classmethod
-    def of(cls, classes: int, plain: Mapping[str, Any] | None) -> LabelSpace:
+    def of(cls, classes: int, plain: Settings | None) -> LabelSpace:
         """From plain numbers and lists, as configurations and checkpoints hold them."""
         settings = dict(plain or {})
         return cls(

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ood_lab.common.tensor_file import Tensors
+from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.discriminative_parts import PartProposals, rank_loss
 from ood_lab.models.forward_hooks import hooked, watched
@@ -103,7 +103,7 @@ class NTSNet(FGVCNet):
 class NTS(FGVCModule):
     """``CE(raw) + CE(concat) + mean_bm CE(part_bm) + L_rank(scores, CE(part))``, weights 1."""
 
-    def losses(self, outputs: NTSOutput, batch: dict[str, Any]) -> Tensors:
+    def losses(self, outputs: NTSOutput, batch: Batch) -> Tensors:
         """The four terms; ``concat`` is that of the tested logits."""
         label, smoothing = batch["label"], self.smoothing
         per_part = label.repeat_interleave(outputs.parts.shape[1])

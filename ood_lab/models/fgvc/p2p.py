@@ -15,7 +15,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ood_lab.common.tensor_file import Tensors
+from ood_lab.common.tensor_arithmetic import full_precision
+from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet, fused_head
 from ood_lab.models.fgvc.discriminative_parts import PartProposals, rank_loss
 from ood_lab.models.fgvc.layers import BasicConv, elu_mlp
@@ -160,7 +161,7 @@ class P2P(FGVCModule):
         self.peaks = tuple(peaks)
         self.guess_weight = guess_weight
 
-    def losses(self, outputs: P2POutput, batch: dict[str, Any]) -> Tensors:
+    def losses(self, outputs: P2POutput, batch: Batch) -> Tensors:
         """The four terms, each summed over the stages."""
         label = batch["label"]
         per_part = label.repeat_interleave(outputs.scores.shape[1])
@@ -231,7 +232,7 @@ class PoseMemory(nn.Module):
             ``[B, M]``: the part that takes each place; ``0, 1, ..., M - 1`` before any training.
         """
         # Half precision would mix up parts that are alike.
-        with torch.autocast(parts.device.type, enabled=False):
+        with full_precision(parts):
             parts = parts.float()
             order = best_orders(self.centres, parts)
             if self.training:

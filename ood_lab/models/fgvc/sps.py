@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ood_lab.common.tensor_file import Tensors
+from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet, fused_head
 from ood_lab.models.output import Output
 
@@ -114,12 +114,12 @@ class SPS(FGVCModule):
         super().__init__(**kwargs)
         self.detach_epoch = detach_epoch
 
-    def outputs(self, batch: dict[str, Any]) -> SPSOutput:
+    def outputs(self, batch: Batch) -> SPSOutput:
         """The training outputs of this epoch."""
         detach = self.current_epoch < self.detach_epoch
         return self.backbone.train_outputs(batch["image"], detach)
 
-    def losses(self, outputs: SPSOutput, batch: dict[str, Any]) -> Tensors:
+    def losses(self, outputs: SPSOutput, batch: Batch) -> Tensors:
         """The term of the last map, and the sum of all others."""
         label, smoothing = batch["label"], self.smoothing
         high, *mid = (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ood_lab.common.tensor_file import Tensors
+from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.label_tree import Hierarchy
 from ood_lab.models.fgvc.layers import elu_mlp, known_cross_entropy
@@ -97,7 +97,7 @@ class YourFL(FGVCModule):
     A level counts the images whose label there is known.
     """
 
-    def losses(self, outputs: YourFLOutput, batch: dict[str, Any]) -> Tensors:
+    def losses(self, outputs: YourFLOutput, batch: Batch) -> Tensors:
         """``level_0`` (coarsest), ``level_1``, ... and, where there are any, ``category``."""
         terms = {
             f"level_{level}": known_cross_entropy(logits, batch["levels"][:, level], self.smoothing)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.errors import UserError, one_line, reported_as
+from ood_lab.common.file_records import file_sha256
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import KeyedModule
 from ood_lab.models.loading.timm_networks import NetworkSettings, module_backbone
@@ -74,7 +74,7 @@ class ExportedNet(KeyedModule):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path, self._device = str(path), torch.device("cpu")
-        self._sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        self._sha256 = file_sha256(path)
         self._loaded: list[Callable[[Tensor], Any]] = []
         shape = _shape(self._run)
         self._batch = shape[0] if shape else None
@@ -115,7 +115,7 @@ def _load(path: str, device: torch.device) -> Callable[[Tensor], Any]:
             warnings.simplefilter("ignore", FutureWarning)  # of TorchScript, for who writes it
             return torch.jit.load(path, map_location=device).eval()
     except (RuntimeError, ValueError) as error:
-        scripted = " ".join(str(error).split())[:100]
+        scripted = one_line(error)[:100]
     with reported_as(
         f"model.path={path} is neither a TorchScript file nor a program of torch.export: "
         f"{scripted}; {{reason}}"

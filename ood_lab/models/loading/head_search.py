@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_arithmetic import largest_difference
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.forward_hooks import watched
 from ood_lab.models.loading.wrapped_network import (
@@ -174,7 +175,7 @@ def _makers(
     def makes(output: Tensor) -> bool:
         values = output.log_softmax(dim=1) if kind else output
         limit = TOLERANCE * float(logits.abs().max()) + 1e-8
-        return float((values - logits).abs().max()) <= limit
+        return largest_difference(values, logits) <= limit
 
     # First, as heads that all begin with zeros cannot be told apart from one of them.
     several = len(wide) > 1 and makes(torch.stack([out for _, out in wide.values()]).mean(dim=0))

@@ -8,7 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.models.loading.wrapped_network import Reading, read
+from ood_lab.models.output import WeightAndBias
 from ood_lab.models.trial_passes import evaluating
 
 #: Inverse strength of the penalty of :func:`linear_head`, the default of scikit-learn.
@@ -53,7 +55,7 @@ class WithHead(nn.Module):
         return "" if self.reading == Reading(logits=False) else repr(self.reading)
 
 
-def nearest_mean_head(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+def nearest_mean_head(features: Tensor, labels: Tensor, classes: int) -> WeightAndBias:
     """The class whose mean is nearest: z_c = μ_cᵀx − ½‖μ_c‖², which is ½‖x‖² − ½‖x − μ_c‖².
 
     Args:
@@ -67,10 +69,10 @@ def nearest_mean_head(features: Tensor, labels: Tensor, classes: int) -> tuple[T
     x = features.double()
     sums = torch.zeros(classes, x.shape[1], dtype=x.dtype).index_add_(0, labels, x)
     means = sums / torch.bincount(labels, minlength=classes)[:, None]
-    return means, -means.square().sum(dim=1) / 2
+    return means, -squared_norms(means) / 2
 
 
-def linear_head(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+def linear_head(features: Tensor, labels: Tensor, classes: int) -> WeightAndBias:
     """Multinomial logistic regression: min mean CE(Wx + b, y) + ‖W‖² / (2 C N), with C = 1.
 
     The objective is that of scikit-learn's ``LogisticRegression``. L-BFGS in float64 on centred
@@ -112,7 +114,7 @@ def linear_head(features: Tensor, labels: Tensor, classes: int) -> tuple[Tensor,
 
 
 #: By what ``model.head`` names them.
-FITTED: dict[str, Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]] = {
+FITTED: dict[str, Callable[[Tensor, Tensor, int], WeightAndBias]] = {
     "linear": linear_head,
     "nearest_mean": nearest_mean_head,
 }

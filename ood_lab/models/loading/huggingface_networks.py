@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.models.backbone import DataConfig
 from ood_lab.models.image_transforms import of_unit_range
 from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.loading.headless_networks import FITTED
@@ -89,6 +91,7 @@ def hf_backbone(
     return backbone
 
 
+@dataclass
 class ProcessorTransform:
     """An image processor of ``transformers``: PIL image -> ``[3, H, W] float32``.
 
@@ -96,8 +99,7 @@ class ProcessorTransform:
         processor: of ``AutoImageProcessor``.
     """
 
-    def __init__(self, processor: Any) -> None:
-        self.processor = processor
+    processor: Any
 
     def __call__(self, image: Image.Image) -> Tensor:
         """The image as the model takes it."""
@@ -110,7 +112,7 @@ class ProcessorTransform:
         settings = json.dumps(self.processor.to_dict(), sort_keys=True, default=str)
         return f"{type(self.processor).__name__}({settings})"
 
-    def data_config(self, named: str) -> dict[str, Any]:
+    def data_config(self, named: str) -> DataConfig:
         """Size, mean and standard deviation of its images.
 
         Raises:
@@ -195,7 +197,7 @@ def _processor(transformers: ModuleType, folder: Path, named: str) -> Any:
         return transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True)
 
 
-def _try(net: nn.Module, config: dict[str, Any], named: str, head: str | None = None) -> list[str]:
+def _try(net: nn.Module, config: DataConfig, named: str, head: str | None = None) -> list[str]:
     """The linear layers that give its logits for images of its own processor."""
     with reported_as(
         f"{named}: its image processor makes {list(config['input_size'])} of every image, "

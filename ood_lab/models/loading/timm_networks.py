@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Literal, Unpack
 
@@ -13,10 +13,13 @@ import torch
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, resolve_model_data_config
 from torch import nn
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath
+from ood_lab.common.grouping import without_none
 from ood_lab.common.hints import check_known
+from ood_lab.models.backbone import DataConfig
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import (
     TransformSettings,
@@ -60,7 +63,7 @@ def timm_backbone(
     new_head: bool | None = False,
     allow_transform_mismatch: bool = False,
     kwargs: dict[str, Any] | None = None,
-    data_config: Mapping[str, Any] | None = None,
+    data_config: Settings | None = None,
     head: Literal["linear", "nearest_mean", "none"] | None = None,
     classes: Sequence[str] = (),
     **transform: Unpack[TransformSettings],
@@ -130,7 +133,7 @@ def timm_backbone(
         stamp_mismatch(backbone, expected, overrides, allow_transform_mismatch)
     check_contract(backbone)
     if pretrained:
-        pretrained_cfg: dict[str, Any] = net.pretrained_cfg  # type: ignore[assignment]
+        pretrained_cfg: DataConfig = net.pretrained_cfg  # type: ignore[assignment]
         backbone.outputs = list(pretrained_cfg.get("label_names") or ())
         backbone.fresh_head = pretrained_cfg.get("num_classes") != backbone.num_classes
     return backbone
@@ -154,7 +157,7 @@ def module_backbone(
     weights: StrPath | None = None,
     new_head: bool | None = False,
     allow_transform_mismatch: bool = False,
-    data_config: Mapping[str, Any] | None = None,
+    data_config: Settings | None = None,
     image_size: Sequence[int] | None = None,
     classes: Sequence[str] = (),
     name: str | None = None,
@@ -304,7 +307,7 @@ def _classes_argument(net: nn.Module) -> str:
     return next((name for name in names if name in accepted), "<its number of classes>")
 
 
-def _as_saved(data_config: Mapping[str, Any] | None) -> dict[str, Any]:
+def _as_saved(data_config: Settings | None) -> DataConfig:
     """Transform settings as a checkpoint has them: a configuration makes lists of its tuples."""
     entries = (data_config or {}).items()
     return {key: tuple(value) if isinstance(value, list) else value for key, value in entries}
@@ -325,7 +328,7 @@ def create_timm(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
     """
     _check_timm_name(name)
     from_hub = pretrained or name.startswith(("hf-hub:", "hf_hub:"))
-    arguments = {k: v for k, v in kwargs.items() if v is not None}
+    arguments = without_none(kwargs)
     rejected = reported_as(
         f"timm cannot build {name} with pretrained={pretrained}, {arguments}: {{reason}}",
         (TypeError, ValueError, AssertionError, RuntimeError),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -10,6 +10,7 @@ from typing import Any, Literal, Unpack
 import torch.hub
 from torch import nn
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath
 from ood_lab.models.loading.timm_networks import NetworkSettings, module_backbone
@@ -24,9 +25,9 @@ def torch_hub_backbone(
     name: str,
     source: Literal["github", "local"] = "github",
     download: bool = False,
-    kwargs: dict[str, Any] | None = None,
+    kwargs: Settings | None = None,
     weights: StrPath | None = None,
-    data_config: Mapping[str, Any] | None = None,
+    data_config: Settings | None = None,
     **settings: Unpack[NetworkSettings],
 ) -> WrappedBackbone:
     """Makes a backbone of what a ``hubconf.py`` offers, whose code is run.
@@ -57,9 +58,7 @@ def torch_hub_backbone(
     )
 
 
-def _load(
-    repo: str, name: str, source: str, download: bool, arguments: dict[str, Any]
-) -> nn.Module:
+def _load(repo: str, name: str, source: str, download: bool, arguments: Settings) -> nn.Module:
     folder = Path(repo) if source == "local" else _cached(repo)
     if source == "local" and not Path(repo, "hubconf.py").is_file():
         raise UserError(f"model.repo={repo} holds no hubconf.py: name the folder of a clone")

@@ -11,9 +11,11 @@ import torch
 import torchvision.models as zoo
 from torchvision.models import WeightsEnum
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import reported_as
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
+from ood_lab.models.backbone import DataConfig
 from ood_lab.models.image_transforms import TransformSettings
 from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.loading.timm_networks import module_backbone
@@ -31,7 +33,7 @@ def torchvision_backbone(
     weights: StrPath | None = None,
     new_head: bool | None = False,
     allow_transform_mismatch: bool = False,
-    data_config: Mapping[str, Any] | None = None,
+    data_config: Settings | None = None,
     **transform: Unpack[TransformSettings],
 ) -> WrappedBackbone:
     """Builds any classifier of torchvision as a backbone.
@@ -87,7 +89,7 @@ def torchvision_backbone(
     return backbone
 
 
-def transform_of(weights: WeightsEnum) -> dict[str, Any]:
+def transform_of(weights: WeightsEnum) -> DataConfig:
     """The transform of published weights as settings of ``timm.data.create_transform``."""
     preset = weights.transforms()
     (crop,), (resize,) = preset.crop_size, preset.resize_size

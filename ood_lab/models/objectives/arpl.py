@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.common.arguments import with_settings
+from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step, Weight
 from ood_lab.models.output import Output
@@ -41,7 +42,7 @@ class ARPL(Objective):
         """F as logits."""
         z, p = output.features, self.points
         inner = z @ p.T
-        square = z.square().sum(dim=1, keepdim=True) - 2 * inner + p.square().sum(dim=1)
+        square = squared_norms(z)[:, None] - 2 * inner + squared_norms(p)
         return Output(square / z.shape[1] - inner, z)
 
     def forward(self, step: Step) -> Loss:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torchvision.transforms import v2
 
 from ood_lab.common.arguments import Positive, Share, with_settings
+from ood_lab.common.tensor_arithmetic import random_numbers
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step
 
@@ -53,7 +54,7 @@ class MixedImages(Objective):
     def mixes(self) -> bool:
         """Whether the next batch is mixed; in all processes or in none, which log the same."""
         self.batches += 1
-        draw = torch.rand((), generator=torch.Generator().manual_seed(int(self.batches)))
+        draw = torch.rand((), generator=random_numbers(int(self.batches)))
         return bool(draw < self.probability)
 
     def mixed(self, step: Step) -> tuple[Tensor, Tensor]:

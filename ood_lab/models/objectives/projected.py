@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ood_lab.common.arguments import Count, Positive, with_settings
+from ood_lab.common.tensor_arithmetic import full_precision
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step
@@ -48,7 +49,7 @@ class Projected(Objective):
         else:
             features = torch.cat([o.features for o in step.together(step.views.flatten(0, 1))])
             label = torch.cat([label, label.repeat_interleave(step.views.shape[1])])
-        with torch.autocast(features.device.type, enabled=False):
+        with full_precision(features):
             features = features.to(self.prototypes.dtype)
             z = F.normalize(self.project(features), dim=1)
             terms = self.of_projections(step, features, z, label)

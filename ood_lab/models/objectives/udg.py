@@ -9,6 +9,7 @@ from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
 from ood_lab.common.arguments import Count, Share, with_settings
+from ood_lab.common.tensor_arithmetic import full_precision
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step, Weight
 
@@ -97,7 +98,7 @@ class UDG(Objective):
 
     def reduced(self, features: Tensor) -> Tensor:
         """Whitened axes of the PCA, of unit length, ``[N, P]``."""
-        with torch.autocast(self.axes.device.type, enabled=False):
+        with full_precision(self.axes):
             return F.normalize((features.to(self.axes.dtype) - self.mean) @ self.axes, dim=1)
 
     def cluster(self, progress: float) -> None:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ood_lab.common.arguments import Count, Positive, Share, with_settings
+from ood_lab.common.tensor_arithmetic import full_precision, squared_norms
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import Loss, Objective, Step, Weight
 from ood_lab.models.objectives.feature_queues import FeatureQueues
@@ -77,13 +78,13 @@ class VOS(Objective):
         """One for each class, ``[C, D]``: the likelihood falls with the length of the draw."""
         means = self.queues.features.mean(dim=1)
         centred = (self.queues.features - means[:, None]).flatten(0, 1)
-        with torch.autocast(means.device.type, enabled=False):  # in bfloat16 it has no factor
+        with full_precision(means):  # in bfloat16 it has no factor
             covariance = centred.T @ centred / len(centred)
         covariance.diagonal().add_(self.ridge)
         factor = torch.linalg.cholesky(covariance)
         outliers = []
         for mean in means:
             noise = torch.randn(self.draws, mean.numel(), dtype=mean.dtype, device=mean.device)
-            farthest = noise.square().sum(dim=1).argmax()
+            farthest = squared_norms(noise).argmax()
             outliers.append(mean + factor @ noise[farthest])
         return torch.stack(outliers)

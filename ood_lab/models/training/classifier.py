@@ -19,10 +19,11 @@ from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.common.tensor_file import Tensors
+from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.objectives.base import LabelledLoss, Loss, Objective, Step
 from ood_lab.models.output import Output
+from ood_lab.models.weights_formats import Checkpoint
 
 
 class Schedule(TypedDict, total=False):
@@ -109,7 +110,7 @@ class Classifier(LightningModule):
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
         return self.backbone(image)
 
-    def outputs(self, batch: dict[str, Any]) -> Any:
+    def outputs(self, batch: Batch) -> Any:
         """What :meth:`losses` needs of the network; its ``logits [B, C]`` may be None.
 
         Of cross-entropy that is the network's :class:`Output`, of another objective its loss.
@@ -129,7 +130,7 @@ class Classifier(LightningModule):
         )
         return self.objective(step)
 
-    def losses(self, outputs: Any, batch: dict[str, Any]) -> Tensors:
+    def losses(self, outputs: Any, batch: Batch) -> Tensors:
         """The weighted loss terms by name, scalars; their sum is minimised."""
         if isinstance(outputs, Loss):
             return outputs.terms
@@ -150,7 +151,7 @@ class Classifier(LightningModule):
             groups.append({"params": [p for p in trained if p in free], "weight_decay": 0.0})
         return groups
 
-    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Returns the total loss of the batch."""
         total = self._step(batch, "train", self.train_acc)
         if self.objective is not None:
@@ -159,7 +160,7 @@ class Classifier(LightningModule):
         self._check_finite(total)
         return total
 
-    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Logs ``val/loss`` and ``val/acc`` of every image once, on any number of devices."""
         n = self._unrepeated(len(batch["label"]), batch_idx)
         # Each device passes as many batches: one that is only repeated counts nothing.
@@ -194,7 +195,7 @@ class Classifier(LightningModule):
         on_gpu = all(p.is_cuda and p.is_floating_point() for p in self.parameters())
         return {"fused": True} if on_gpu and self.trainer.precision != "16-mixed" else {}
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Adds the transform settings, so that the weights never travel without them.
 
         Tensors that evaluation reads replace the trained ones, which are kept for a resumed run.
@@ -207,7 +208,7 @@ class Classifier(LightningModule):
         checkpoint["trained"] = {key: weights[key] for key in changed}
         weights.update(changed)
 
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Puts the trained tensors back, from which a training resumes."""
         checkpoint["state_dict"].update(checkpoint.get("trained", {}))
 
@@ -221,7 +222,7 @@ class Classifier(LightningModule):
         return max(0, min(n, rank_length - batch_idx * loader.batch_size))
 
     def _step(
-        self, batch: dict[str, Any], stage: str, accuracy: Metric, weight: int | None = None
+        self, batch: Batch, stage: str, accuracy: Metric, weight: int | None = None
     ) -> Tensor:
         outputs, labels = self.outputs(batch), batch["label"]
         terms = self.losses(outputs, batch)

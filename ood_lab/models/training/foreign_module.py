@@ -12,6 +12,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from ood_lab.common.errors import UserError
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
+from ood_lab.models.weights_formats import Checkpoint
 
 #: What a module must define to train itself.
 NEEDED = ("training_step", "configure_optimizers")
@@ -73,7 +74,7 @@ class OwnTraining(Callback):
         pl_module.log("val/acc", accuracy, prog_bar=True, rank_zero_only=False)
 
     def on_save_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: Checkpoint
     ) -> None:
         """Adds the transform, and takes out what would have to be pickled."""
         checkpoint["data_config"] = dict(self.backbone.data_config)

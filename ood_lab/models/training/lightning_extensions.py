@@ -19,8 +19,10 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from ood_lab.common.english import counted
+from ood_lab.common.grouping import without_keys
 from ood_lab.common.progress import Pace, duration
 from ood_lab.models.training.classifier import Classifier
+from ood_lab.models.weights_formats import Checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,7 @@ class TrainingLog(Callback):
         started: False where the training had ended before, in another process.
     """
 
+    # No dataclass: Hydra, which gives callbacks to the Trainer, would read it as a configuration.
     def __init__(self, name: str, weights: str, enough: int = 0) -> None:
         self.name = name
         self.weights = weights
@@ -252,8 +255,7 @@ class TrainingProgressBar(RichProgressBar):
         self, trainer: Trainer, pl_module: LightningModule
     ) -> dict[str, int | str | float | dict[str, float]]:
         """What the module logs for the bar."""
-        shown = super().get_metrics(trainer, pl_module)
-        return {key: value for key, value in shown.items() if key != "v_num"}
+        return without_keys(super().get_metrics(trainer, pl_module), ["v_num"])
 
 
 def epochs_for(batches: int, min_epochs: int, min_steps: int) -> int:
@@ -275,7 +277,7 @@ class WholeCheckpointIO(TorchCheckpointIO):
     """
 
     def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
+        self, checkpoint: Checkpoint, path: str | Path, storage_options: Any = None
     ) -> None:
         """Writes the file; the one before stays until the new one is complete.
 

@@ -298,7 +298,7 @@ def _made_remark(scores: pd.DataFrame) -> str:
     for name, rows in scores.groupby("dataset", sort=False):
         made_of = photographs(rows)
         if made_of is not None and (n := len(set(made_of))) < len(rows):
-            parts.append(f"; {name}: {len(rows):,} images of {counted(n, 'photograph or group')}")
+            parts.append(f"; {name}: {len(rows):,} images in {counted(n, 'group')}")
     return "".join(parts)
 
 

@@ -24,6 +24,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from ood_lab.common.cpu_cores import on_all_cores
+from ood_lab.common.errors import one_line
 from ood_lab.report.rendering.blocks import PlannedFigure
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ def optional(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of a drawing library, a moved picture, a full disk, anything
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        reason = f"{type(error).__name__}: {one_line(error)}"
         log.warning("%s is skipped (%s); no number is affected", what, reason)
         log.debug("while making %s", what, exc_info=True)
 

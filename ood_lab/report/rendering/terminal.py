@@ -123,15 +123,19 @@ def print_whole(blocks: Sequence[Block]) -> None:
 def printed_table(table: Table, width: int) -> Iterator[Group]:
     """One table, or as many as the width demands, with whole groups side by side.
 
-    Where it is several, one column says what a row is.
+    Columns are two blanks apart, or one where that makes it one table. Where it is several, one
+    column says what a row is.
     """
     heads = range(len(table.heads))
     columns = [k for k in heads if not table.heads[k].page_only]
     shown = table.part(columns, sum(k < table.names for k in columns))
-    parts = shown.parts(width + 2)
+    gap, parts = 2, shown.parts(width + 2)
+    if len(parts) > 1 and len(close := shown.parts(width + len(columns))) == 1:
+        gap, parts = 1, close
     if len(parts) > 1 and shown.names > 1:
         parts = _joined(shown, max(24, width - 16)).parts(width + 2)
-    yield from map(_built, parts)
+    for part in parts:
+        yield _built(part, gap)
 
 
 def _joined(table: Table, room: int) -> Table:
@@ -146,12 +150,12 @@ def _joined(table: Table, room: int) -> Table:
     return replace(table, heads=heads, rows=rows, names=1)
 
 
-def _built(table: Table) -> Group:
+def _built(table: Table, gap: int) -> Group:
     """A table of rich, with the rows of a section together below its title."""
-    # The box itself puts one blank between columns, the padding the other.
-    shown = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    padding = (0, gap - 1, 0, 0)  # the box itself puts one blank between columns
+    shown = RichTable(box=box.SIMPLE_HEAD, padding=padding, pad_edge=False, show_edge=False)
     spans = table.groups or [Span(head.group, [k]) for k, head in enumerate(table.heads)]
-    columns = [_column(table, span) for span in spans]
+    columns = [_column(table, span, gap) for span in spans]
     for header, _ in columns:
         shown.add_column(RichText("\n").join(header), no_wrap=True)
     for title, rows in (table.sections or {"": range(len(table.rows))}).items():
@@ -162,7 +166,7 @@ def _built(table: Table) -> Group:
     return Group(RichText(table.caption, "bold"), shown) if table.caption else Group(shown)
 
 
-def _column(table: Table, span: Span) -> tuple[list[RichText], list[RichText]]:
+def _column(table: Table, span: Span, gap: int) -> tuple[list[RichText], list[RichText]]:
     """The header of a group, and a text for every row; numbers are lined up at the right."""
     first = span.columns[0]
     left = first < table.names or all(
@@ -177,7 +181,7 @@ def _column(table: Table, span: Span) -> tuple[list[RichText], list[RichText]]:
         for text in texts:
             text.align(side, width)
         columns.append(texts)
-    heads, notes, *cells = map(RichText("  ").join, zip(*columns, strict=True))
+    heads, notes, *cells = map(RichText(" " * gap).join, zip(*columns, strict=True))
     above = [*title_lines(span.group, heads.cell_len + 2), *filter(None, [span.group.note])]
     header = [*map(RichText, above), heads, *([notes] if notes.plain.strip() else [])]
     width = max(text.cell_len for text in (*header, *cells))

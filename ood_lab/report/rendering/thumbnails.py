@@ -14,6 +14,7 @@ import pandas as pd
 from PIL import Image, ImageOps
 
 from ood_lab.common.english import counted
+from ood_lab.common.errors import one_line
 from ood_lab.report.rendering.blocks import Picture
 from ood_lab.schema.arrays import Floats
 
@@ -49,7 +50,7 @@ class Thumbnails:
                     self._numbers[key] = len(self.uris)
                     self.uris.append(f"data:image/jpeg;base64,{code}")
             except Exception as error:  # readers of broken files raise almost anything
-                self._lost[dataset, index] = " ".join(str(error).split())
+                self._lost[dataset, index] = one_line(error)
         return self._numbers[key]
 
     def picture(self, text: str, dataset: str, index: float) -> Picture:

@@ -256,6 +256,12 @@ class Verdict:
         fpr95 = self.mean("fpr95")
         return bool(fpr95 and fpr95["value"] > WEAK)
 
+    @property
+    def stronger(self) -> Mapping[Any, Any] | None:
+        """``detector, value``: the lowest FPR95 of the best, where only the recommended is weak."""
+        rows = self._of("mean_fpr95").query("detector in @self.best and value <= @WEAK")
+        return rows.nsmallest(1, "value").iloc[0].to_dict() if self.weak and len(rows) else None
+
     @cached_property
     def tied(self) -> list[str]:
         """The best detectors; those that share their ranking of all images as one name."""

@@ -6,7 +6,6 @@ import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 from omegaconf import DictConfig
@@ -23,6 +22,7 @@ from ood_lab.run.building.trainers import has_length, steps_per_epoch
 from ood_lab.run.commandline.composition import plain, running_overrides
 from ood_lab.run.commandline.printed_commands import command_line
 from ood_lab.run.commandline.process_start import is_main
+from ood_lab.schema.run_record import Facts
 
 log = logging.getLogger(__name__)
 #: Images of a class below which fine-tuning rarely beats a linear head on frozen features.
@@ -45,7 +45,7 @@ class LinearProbe:
             or that a CPU takes long for.
     """
 
-    facts: dict[str, Any]
+    facts: Facts
     folder: Path
     ends: bool
 
@@ -90,14 +90,14 @@ class LinearProbe:
             WholeCheckpointIO().save_checkpoint(checkpoint, folder / FILE)
         return cls(facts, folder, ends)
 
-    def compared(self, accuracy: float | None) -> dict[str, Any]:
+    def compared(self, accuracy: float | None) -> Facts:
         """Keeps the probe unless ``accuracy``, on ID val after the fine-tuning, is higher.
 
         Returns:
             Facts about the training, for the manifest.
         """
         before = self.facts.get("val_accuracy")
-        facts: dict[str, Any] = {"probe": {**self.facts, "fine_tuned_val_accuracy": accuracy}}
+        facts: Facts = {"probe": {**self.facts, "fine_tuned_val_accuracy": accuracy}}
         taken = self.ends
         if before is not None and accuracy is not None:
             log.info(

@@ -13,7 +13,7 @@ import lightning as L
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from ood_lab.common.arguments import hints_of
+from ood_lab.common.arguments import Settings, hints_of
 from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.base import OODDataModule
@@ -299,7 +299,7 @@ def _own_training(cfg: DictConfig, backbone: Backbone, data: OODDataModule) -> O
 
 def _asked_for(
     cfg: DictConfig, file: Path | None, classes: Sequence[str], data: Callable[[], OODDataModule]
-) -> dict[str, Any]:
+) -> Settings:
     """The arguments that the network's builder asks for: class names, label sizes, image size.
 
     A checkpoint says what its network was built for, so that no data is needed.

@@ -11,7 +11,8 @@ from hydra.errors import HydraException
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.arguments import Settings
+from ood_lab.common.errors import UserError, one_line
 from ood_lab.run.commandline.composition import leaves, target_name
 
 #: What Hydra raises where no class or function has the name of a ``_target_``.
@@ -30,7 +31,7 @@ def build(cfg: DictConfig, key: str, **arguments: Any) -> Any:
     except HydraException as error:
         if isinstance(error.__cause__, UserError):
             raise error.__cause__ from error
-        reason = " ".join(str(error.__cause__ or error).split())
+        reason = one_line(error.__cause__ or error)
         if unknown := re.search(r"unexpected keyword argument '(\w+)'", reason):
             raise UserError(
                 f"{target_name(node)} has no option '{key}.{unknown[1]}': remove it, or choose "
@@ -61,7 +62,7 @@ def own_score(cfg: DictConfig) -> str:
     return objective.own_score if own else ""
 
 
-def left_to_data(groups: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def left_to_data(groups: Settings) -> dict[str, dict[str, Any]]:
     """Arguments of :func:`build` that leave the making of data sets to the DataModule.
 
     What cannot be made is then told as any other source that cannot be read.
@@ -82,7 +83,7 @@ def left_to_data(groups: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def check_finite(settings: Mapping[str, Any]) -> None:
+def check_finite(settings: Settings) -> None:
     """Raises :class:`UserError`, naming the key, for any NaN or infinity in a configuration."""
     for key, value in leaves(settings):
         if isinstance(value, float) and not math.isfinite(value):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from omegaconf import DictConfig, OmegaConf
 
+from ood_lab.common.arguments import Settings
 from ood_lab.scripts import CONF
 
 #: What is said where they are made; the file of ``conf/synthetic_ood`` is named.
@@ -16,7 +14,7 @@ MADE = (
 )
 
 
-def chosen_unasked(settings: Mapping[str, Any]) -> str | None:
+def chosen_unasked(settings: Settings) -> str | None:
     """The file of ``conf/synthetic_ood`` that the task takes by itself; None where it takes none.
 
     The task names the file. It is taken where ``data`` has sources, none of them of an OOD
@@ -33,7 +31,7 @@ def chosen_unasked(settings: Mapping[str, Any]) -> str | None:
     return name
 
 
-def graded_of(settings: Mapping[str, Any]) -> DictConfig | None:
+def graded_of(settings: Settings) -> DictConfig | None:
     """The node ``synthetic_ood`` of a job: the chosen one, or that of :func:`chosen_unasked`."""
     name = chosen_unasked(settings)
     if name is not None:

@@ -16,6 +16,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from omegaconf import DictConfig
 from rich import get_console
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.cpu_cores import usable_cores
 from ood_lab.common.errors import UserError
 from ood_lab.features.lightning_extractor import ExtractionLog, ExtractionProgressBar
@@ -83,7 +84,7 @@ def dry_trainer(cfg: DictConfig) -> L.Trainer:
     return _trainer(cfg, [], logger=False, enable_checkpointing=False)
 
 
-def check_machine(trainer: Mapping[str, Any]) -> None:
+def check_machine(trainer: Settings) -> None:
     """Compares accelerator and devices of the ``trainer`` node with what this machine has.
 
     On a CPU every device is a process; two are allowed on a single core, to try them out.
@@ -126,13 +127,13 @@ def check_processes(trainer: L.Trainer) -> None:
 
 def check_batch_size(data: Mapping[str, Any], trainer: L.Trainer) -> None:
     """Raises :class:`UserError` where the devices do not divide ``data.batch_size``."""
-    from ood_lab.data.datamodules.preparation_steps import batch_on_each
+    from ood_lab.data.datamodules.preparation_steps import Loading
 
-    devices = trainer.world_size
-    batch_on_each(data.get("batch_size", devices), data.get("per_device_batch_size"), devices)
+    devices, per_device = trainer.world_size, data.get("per_device_batch_size")
+    Loading(data.get("batch_size", devices), per_device_batch_size=per_device).on_each(devices)
 
 
-def check_length(trainer: Mapping[str, Any]) -> None:
+def check_length(trainer: Settings) -> None:
     """Raises :class:`UserError` for a training of no steps, which leaves no weights behind."""
     for key in ("max_epochs", "max_steps"):
         if trainer.get(key) == 0:

@@ -7,11 +7,11 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
+from ood_lab.common.arguments import Settings
 from ood_lab.run.commandline.composition import plain, running_overrides
 from ood_lab.run.commandline.overrides import key_of
 from ood_lab.scripts import command, conf_files, conf_folders
@@ -43,12 +43,12 @@ def shell_word(word: str) -> str:
 
 
 def next_command(
-    settings: Mapping[str, Any],
+    settings: Settings,
     run: Path,
     detector: str | None,
     trains: bool,
     held_out: int,
-    tuned: Mapping[str, Any],
+    tuned: Settings,
 ) -> tuple[str, str] | None:
     """The purpose of the command, and the command, which runs as printed.
 
@@ -110,7 +110,7 @@ def _without(overrides: Sequence[str], keys: Sequence[str]) -> list[str]:
     return [override for override in overrides if override not in _of(overrides, keys)]
 
 
-def head_command(model: Mapping[str, Any]) -> str:
+def head_command(model: Settings) -> str:
     """The command that gives a network a head for the classes of the data."""
     overrides = _without(running_overrides(), ("model.head",))
     if "head" in model:
@@ -118,7 +118,7 @@ def head_command(model: Mapping[str, Any]) -> str:
     return command_line("train", _without(overrides, ("task", "ckpt")))
 
 
-def _images(settings: Mapping[str, Any]) -> str:
+def _images(settings: Settings) -> str:
     """A folder of images that is there, so that the command runs: that of an OOD dataset."""
     sets = (settings.get("data") or {}).get("ood") or {}
     sources = sets.values() if isinstance(sets, Mapping) else ()

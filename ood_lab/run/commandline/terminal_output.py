@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text as RichText
 
 from ood_lab.common.english import counted
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, one_line
 from ood_lab.common.grouping import grouped
 from ood_lab.common.progress import print_anywhere, print_line
 from ood_lab.report.rendering.blocks import Text
@@ -150,7 +150,7 @@ def log_file(folder: Path) -> Iterator[None]:
 
 def _record_of(error: BaseException) -> logging.LogRecord:
     """A record of the error; the traceback belongs to unforeseen errors."""
-    text = one_line(error) or type(error).__name__
+    text = one_line(error)
     trace = None
     if isinstance(error, KeyboardInterrupt):
         text = "interrupted"
@@ -159,11 +159,6 @@ def _record_of(error: BaseException) -> logging.LogRecord:
     elif not isinstance(error, UserError):
         trace = (type(error), error, error.__traceback__)
     return logging.LogRecord("ood_lab", logging.ERROR, __file__, 0, "%s", (text,), trace)
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an error without its line breaks."""
-    return " ".join(str(error).split())
 
 
 def fail(error: UserError) -> NoReturn:

@@ -13,10 +13,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.english import first_of
 from ood_lab.common.file_records import Stamp, ends_sha256, file_sha256, stamp
 from ood_lab.common.files import read_table, write_table
@@ -49,7 +50,7 @@ _READ = ("checkpoints", "laid", "clip", "judged.parquet")
 
 
 def changes_of(
-    run: RunFolder, settings: Mapping[str, Any], code: str, data: Callable[[], OODDataModule]
+    run: RunFolder, settings: Settings, code: str, data: Callable[[], OODDataModule]
 ) -> list[str]:
     """Descriptions of everything that has changed since the run folder was made from it.
 
@@ -75,9 +76,7 @@ def changes_of(
     return [f"{key}={named[key]}" for key in others] + sets
 
 
-def note(
-    folder: Path, settings: Mapping[str, Any], code: str, identities: Mapping[str, str]
-) -> None:
+def note(folder: Path, settings: Settings, code: str, identities: Mapping[str, str]) -> None:
     """Records what a run is made from in its folder, which holds the lists of its sets.
 
     The identities are those of its sets; empty if it has read none.
@@ -92,7 +91,7 @@ def note(
     write_table(pd.concat([table, pd.DataFrame(rows, columns=table.columns)]), folder / FILE)
 
 
-def files_of_training(settings: Mapping[str, Any], folder: Path) -> list[tuple[str, ...]]:
+def files_of_training(settings: Settings, folder: Path) -> list[tuple[str, ...]]:
     """Key, name and content of the files that the settings name outside of the data.
 
     Of a single file the SHA-256 is its content; of the files of a folder, size, time and ends.
@@ -120,7 +119,7 @@ def training_images(run: Path) -> tuple[str, list[str]] | None:
     return ("" if identity.empty else str(identity.iloc[0])), paths.tolist()
 
 
-def _named_paths(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
+def _named_paths(settings: Settings, folder: Path) -> dict[str, Path]:
     """Files and folders that the hashed settings name, by key; keys of the data start ``data.``.
 
     Of a ``_target_`` that is no library's, the files of its code. Folders that contain the run

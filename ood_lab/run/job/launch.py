@@ -18,7 +18,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from rich.console import Console
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, one_line
 from ood_lab.run.building.checkpoints import is_run
 from ood_lab.run.commandline.composition import jobs_of
 from ood_lab.run.commandline.line_checks import check_line, read_arguments
@@ -34,7 +34,6 @@ from ood_lab.run.commandline.terminal_output import (
     Terminated,
     configure_logging,
     fail,
-    one_line,
     stop,
 )
 from ood_lab.run.job.preflight import validate, validate_stages

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import track
 
 from ood_lab.common.english import counted
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, one_line
 from ood_lab.run.building import checkpoints
 from ood_lab.run.commandline.composition import composed, jobs_of
 from ood_lab.run.commandline.terminal_output import JobRow, print_jobs
@@ -111,7 +111,7 @@ def _problem(step: Callable[[], Any]) -> list[str]:
     except UserError as error:
         return str(error).splitlines()
     except Exception as error:
-        return [f"{type(error).__name__}: {' '.join(str(error).split())}"]
+        return [f"{type(error).__name__}: {one_line(error)}"]
     return []
 
 

@@ -19,8 +19,10 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.credentials import check_secret
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import without_keys
 from ood_lab.common.hints import missing_path
 from ood_lab.run.building import checkpoints, nodes
 from ood_lab.run.building.synthetic_datasets import graded_of
@@ -67,7 +69,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
         raise UserError(f"seed={settings['seed']}: give a whole number from 0 to {2**32 - 1}")
     _check_name(str(cfg.name))
     ignored = ignored_by(cfg)
-    told = {key: value for key, value in _of_any_seed(cfg, settings).items() if key not in ignored}
+    told = without_keys(_of_any_seed(cfg, settings), ignored)
     if "synthetic_ood" not in ignored and (synthetic_ood := graded_of(settings)) is not None:
         told["synthetic_ood"] = plain(
             synthetic_ood
@@ -84,7 +86,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     recipe = recipe_of(cfg, overrides)
     unused = ignored - _referred_to(cfg, ignored)
     if ignored:
-        cfg = OmegaConf.create({k: v for k, v in _resolved(cfg).items() if k not in ignored})
+        cfg = OmegaConf.create(without_keys(_resolved(cfg), ignored))
     return Workspace(cfg, RunFolder(path), recipe, unused)
 
 
@@ -136,7 +138,7 @@ def _shortened(cfg: DictConfig) -> DictConfig:
     return cfg
 
 
-def _of_any_seed(cfg: DictConfig, settings: dict[str, Any]) -> dict[str, Any]:
+def _of_any_seed(cfg: DictConfig, settings: Settings) -> Settings:
     """The settings with 0 wherever a value names the seed, so that all seeds share a hash."""
     if cfg.seed == 0:
         return settings
@@ -173,7 +175,7 @@ def recipe_of(cfg: DictConfig, overrides: Sequence[str]) -> str | None:
     return f"conf/{taken} (preset={cfg.preset})"
 
 
-def _resolved(cfg: DictConfig) -> dict[str, Any]:
+def _resolved(cfg: DictConfig) -> Settings:
     with values_explained():
         return plain(cfg, whole=True)
 

@@ -7,15 +7,16 @@ import platform
 import shutil
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import recorded
 from ood_lab.common.files import try_lock
 from ood_lab.common.installed_packages import package_versions
 from ood_lab.schema.finished_run import FinishedRun
-from ood_lab.schema.run_record import MANIFEST
+from ood_lab.schema.run_record import MANIFEST, Facts
 from ood_lab.scripts import HOME
 
 PACKAGES = ("ood_lab", "torch", "torchvision", "lightning", "timm", "open_clip_torch", "numpy")
@@ -23,12 +24,12 @@ PACKAGES = ("ood_lab", "torch", "torchvision", "lightning", "timm", "open_clip_t
 _READ_BACK = (".csv", ".json", ".jsonl", ".parquet", ".yaml")
 
 
+@dataclass
 class RunFolder:
     """One run's directory, made by :meth:`open`. Two processes never write the same one."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock: IO[str] | None = None
+    path: Path
+    _lock: IO[str] | None = None
 
     @property
     def done(self) -> bool:
@@ -60,7 +61,7 @@ class RunFolder:
                 "wait for it, or change name= or seed="
             )
 
-    def records(self) -> dict[str, dict[str, Any]]:
+    def records(self) -> dict[str, Facts]:
         """Sizes and hashes of the files that later commands read, for the record."""
         tables = (file for file in self.path.iterdir() if file.suffix in _READ_BACK)
         files = [file for file in tables if file.is_file() and file.name != MANIFEST]
@@ -105,7 +106,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def environment() -> dict[str, Any]:
+def environment() -> Facts:
     """Versions, git commit and machine, for the record."""
     return {
         "versions": {**package_versions(PACKAGES), "python": platform.python_version()},

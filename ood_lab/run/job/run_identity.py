@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
 
+from ood_lab.common.arguments import Settings
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import packaged_table
 
 #: Keys that change no number; everything else is hashed.
 NEUTRAL = frozenset(packaged_table("ood_lab.run.job", "neutral_settings.yaml"))
 
 
-def telling(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def telling(config: Settings, prefix: str = "") -> dict[str, Any]:
     """The configuration without what :data:`NEUTRAL` names."""
     return {
         str(key): telling(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
@@ -22,7 +23,7 @@ def telling(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     }
 
 
-def config_hash(config: Mapping[str, Any]) -> str:
+def config_hash(config: Settings) -> str:
     """First 10 hex digits of the SHA-256 of everything in ``config`` that can change a number."""
     text = json.dumps(telling(config), sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
+    return text_sha256(text)[:10]

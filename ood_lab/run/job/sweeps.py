@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.common.english import counted
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, one_line
 from ood_lab.common.line_files import append_lines, create_with
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.verdict import Verdict
@@ -24,7 +24,6 @@ from ood_lab.run.commandline.terminal_output import (
     INTERRUPTED,
     JobRow,
     fail,
-    one_line,
     print_jobs,
     stop,
 )

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import reported_as
-from ood_lab.common.file_records import damaged, recorded
+from ood_lab.common.file_records import damaged, recorded, text_sha256
 from ood_lab.common.files import lock, read_json, write_text
+from ood_lab.common.grouping import without_keys
 from ood_lab.run.building import checkpoints
 from ood_lab.run.job.run_directory import remove
 from ood_lab.run.job.run_identity import telling
+from ood_lab.schema.run_record import Facts
 
 if TYPE_CHECKING:
     from ood_lab.data.datamodules.base import OODDataModule
@@ -36,9 +39,7 @@ EVALUATION = (
 _READ = ("train", "val", "outliers")
 
 
-def training_key(
-    settings: Mapping[str, Any], data: OODDataModule, files: list[tuple[str, ...]]
-) -> str:
+def training_key(settings: Settings, data: OODDataModule, files: list[tuple[str, ...]]) -> str:
     """First 10 hex digits of the SHA-256 of everything that can change the weights.
 
     Args:
@@ -46,21 +47,21 @@ def training_key(
         data: set up.
         files: names and hashes of the files that the settings name outside of the data.
     """
-    told = {k: v for k, v in telling(settings).items() if k not in (*EVALUATION, "ckpt")}
+    told = without_keys(telling(settings), (*EVALUATION, "ckpt"))
     sets = {name: data.splits[name].identity for name in _READ if name in data.splits}
     facts = [told, sets, data.classes, data.labels.plain(), str(data.image_size), files]
     text = json.dumps(facts, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
+    return text_sha256(text)[:10]
 
 
+@dataclass
 class TrainedWeights:
     """The folder of one training. Runs that differ only in their evaluation share it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     @property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Facts:
         """What is known of the finished training; empty until then."""
         return read_json(self.path / RECORD) if (self.path / RECORD).exists() else {}
 
@@ -99,7 +100,7 @@ class TrainedWeights:
         remove(here)
         here.symlink_to(os.path.relpath(there.absolute(), run.absolute()))
 
-    def finish(self, cfg: DictConfig, facts: Mapping[str, Any]) -> None:
+    def finish(self, cfg: DictConfig, facts: Facts) -> None:
         """Notes that the training has ended, with ``facts`` about it."""
         write_text(OmegaConf.to_yaml(cfg, resolve=True), self.path / "config.yaml")
         files = recorded(self.path, checkpoints.folder(self.path).rglob("*.ckpt"))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ood_lab.run.building import checkpoints
 from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.finished_run import FinishedRun
+from ood_lab.schema.run_record import Facts
 
 if TYPE_CHECKING:
     import lightning as L
@@ -53,7 +54,7 @@ def training(job: Workspace, module: L.LightningModule) -> Iterator[bool]:
         yield not (found or ends)
         if job.is_main:
             if not found:
-                facts: dict[str, Any] = {"training": {"epochs": 0, "steps": 0}}
+                facts: Facts = {"training": {"epochs": 0, "steps": 0}}
                 if not ends:
                     facts = _facts(job, module.trainer)
                 if probe is not None:
@@ -67,12 +68,12 @@ def training(job: Workspace, module: L.LightningModule) -> Iterator[bool]:
             told_by_main(job.extractor, True)  # now the others may read the best
 
 
-def _facts(job: Workspace, trainer: L.Trainer) -> dict[str, Any]:
+def _facts(job: Workspace, trainer: L.Trainer) -> Facts:
     """How long it was, its warning and its validation accuracy."""
     from ood_lab.models import total_steps
 
     length = {"epochs": trainer.current_epoch, "steps": total_steps(trainer)}
-    facts: dict[str, Any] = {"training": length}
+    facts: Facts = {"training": length}
     if warning := job.training_log.warning(trainer):
         facts["warnings"] = [warning]
     accuracy = checkpoints.val_accuracy(trainer)

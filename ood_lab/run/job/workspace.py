@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, write_text
 from ood_lab.common.hints import check_known
@@ -29,7 +30,7 @@ from ood_lab.run.job import input_files
 from ood_lab.run.job.run_directory import RunFolder, environment
 from ood_lab.run.job.trained_weights import TrainedWeights, training_key
 from ood_lab.schema.finished_run import FinishedRun
-from ood_lab.schema.run_record import RunRecord
+from ood_lab.schema.run_record import Facts, RunRecord
 
 if TYPE_CHECKING:
     import lightning as L
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ood_lab.data.datamodules.base import OODDataModule
     from ood_lab.data.dataset import ImageDataset
     from ood_lab.detectors import Detector
+    from ood_lab.detectors.base import Detectors
     from ood_lab.evaluation.detector_tuning import Tuning
     from ood_lab.lvlm.annotations import Annotations
     from ood_lab.lvlm.chat.base import ChatModel
@@ -172,21 +174,21 @@ class Workspace:
         return Path(self.cfg.paths.answers)
 
     @cached_property
-    def _resolved(self) -> dict[str, Any]:
+    def _resolved(self) -> Facts:
         return plain(self.cfg)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Facts:
         """The resolved configuration as plain Python; a copy, which its reader may change."""
         return copy.deepcopy(self._resolved)
 
     @made_of("model", "ckpt", "loss")
-    def model(self) -> dict[str, Any]:
+    def model(self) -> Settings:
         """The resolved ``model`` node."""
         return self.settings["model"]
 
     @made_of("metrics")
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> Settings:
         """``fpr95_positive``, ``n_bootstrap`` and ``min_count``."""
         return self.settings["metrics"]
 
@@ -196,7 +198,7 @@ class Workspace:
         return Resampling(int(self.metrics["n_bootstrap"]), self.seed)
 
     @made_of("report_by")
-    def report_by(self) -> dict[str, Any]:
+    def report_by(self) -> Settings:
         """The resolved ``report_by`` node."""
         return self.settings["report_by"]
 
@@ -433,13 +435,13 @@ class Workspace:
         return self.build("concepts") if self.cfg.get("concepts") else None
 
     @made_of("detector", "detector_device")
-    def detectors(self) -> dict[str, Detector]:
+    def detectors(self) -> Detectors:
         """The chosen detectors, by the key of their YAML."""
         if not (detectors := self.new_detectors()):
             raise UserError("no detector chosen: set detector=[knn,vim] or leave it at its default")
         return detectors
 
-    def new_detectors(self) -> dict[str, Detector]:
+    def new_detectors(self) -> Detectors:
         """The same once more, not fitted."""
         names = map(str, self.cfg.get("detector") or {})
         return {name: self._detector(name) for name in names}
@@ -695,7 +697,7 @@ class Workspace:
 GROUPS = {name: part.groups for name, part in vars(Workspace).items() if isinstance(part, Member)}
 
 
-def uses_of(task: Mapping[str, Any]) -> frozenset[str]:
+def uses_of(task: Settings) -> frozenset[str]:
     """The members of the workspace that a task uses, by the node of its YAML; see :class:`Task`.
 
     Raises:

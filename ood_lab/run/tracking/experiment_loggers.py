@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import logging
 import math
@@ -18,13 +17,14 @@ import pandas as pd
 import wandb
 from omegaconf import DictConfig
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.arguments import Settings
+from ood_lab.common.errors import UserError, one_line
+from ood_lab.common.file_records import text_sha256
 from ood_lab.metrics import metric_of
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
 from ood_lab.run.building import nodes
 from ood_lab.run.commandline.composition import plain
-from ood_lab.run.commandline.terminal_output import one_line
 from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import RESULTS, whole
@@ -184,7 +184,7 @@ def push_run(run: FinishedRun, make_logger: Callable[..., WandbLogger]) -> None:
     known about the run.
     """
     logger = make_logger(
-        id=hashlib.sha256(run.label.encode()).hexdigest()[:16],
+        id=text_sha256(run.label)[:16],
         name=run.label,
         group=run.name,
         job_type="pushed",
@@ -292,7 +292,7 @@ def check_login(loggers: Mapping[str, Mapping[str, Any]]) -> None:
             wandb.login()
 
 
-def check_sweep(config: Mapping[str, Any]) -> None:
+def check_sweep(config: Settings) -> None:
     """Checks the configuration of a W&B sweep, as in ``conf/wandb_sweep.yaml``.
 
     Raises:
@@ -344,11 +344,11 @@ def make_loggers(cfg: DictConfig, folder: Path) -> list[Logger]:
     return loggers
 
 
-def _of_wandb(node: Mapping[str, Any]) -> bool:
+def _of_wandb(node: Settings) -> bool:
     return str(node.get("_target_", "")).endswith("WandbLogger")
 
 
-def _named(folder: Path, node: Mapping[str, Any]) -> dict[str, str]:
+def _named(folder: Path, node: Settings) -> dict[str, str]:
     """The name shown in W&B for a run that the user has not named; W&B would invent one."""
     return {"name": FinishedRun(folder).label} if _of_wandb(node) and not node.get("name") else {}
 

@@ -416,7 +416,9 @@ def test_links_to_folders_elsewhere_are_followed(tmp_path):
 
 
 def test_files_that_cannot_be_opened_are_counted(photos, monkeypatch):
-    monkeypatch.setattr("ood_lab.data.sources.folders.image_extensions", lambda: {".png", ".jpg"})
+    monkeypatch.setattr(
+        "ood_lab.data.sources.image_formats.image_extensions", lambda: {".png", ".jpg"}
+    )
     for name in ("1.heic", "2.HEIC", "3.svg", "IMG_4", "notes.txt", ".hidden"):
         (photos / "train" / "2" / name).write_text("x")
     table, _, ((text, doubtful),) = told(photos / "train")

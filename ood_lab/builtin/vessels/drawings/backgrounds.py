@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from ood_lab.builtin.vessels.drawings.signed_distances import SIZE, Array, X, Y
+from ood_lab.common.random_streams import RandomStream
 
 
 @lru_cache(maxsize=64)
@@ -23,9 +24,7 @@ def _upsampling(cells: int, size: int) -> Array:
     return np.clip(1.0 - np.abs(position[:, None] - knots[None]), 0.0, 1.0).astype(np.float32)
 
 
-def smooth(
-    rng: np.random.Generator, cells: int, channels: int | None = None, size: int = SIZE
-) -> Array:
+def smooth(rng: RandomStream, cells: int, channels: int | None = None, size: int = SIZE) -> Array:
     """Uniform noise on ``cells x cells`` knots, interpolated to ``[(channels, )size, size]``."""
     matrix = _upsampling(cells, size)
     if channels is None:
@@ -34,7 +33,7 @@ def smooth(
     return matrix @ knots @ matrix.T
 
 
-def grain(rng: np.random.Generator, amount: float, size: int = SIZE) -> Array:
+def grain(rng: RandomStream, amount: float, size: int = SIZE) -> Array:
     """White grey noise, uniform with standard deviation ``amount``, ``[size, size]``."""
     return (rng.random((size, size), np.float32) - 0.5) * (amount * 12**0.5)
 
@@ -77,20 +76,20 @@ def hue(value: float, saturation: float, brightness: float) -> Array:
     return rgb(*colorsys.hsv_to_rgb(value % 1.0, saturation, brightness))
 
 
-def _studio(rng: np.random.Generator) -> Array:
+def _studio(rng: RandomStream) -> Array:
     level = rng.uniform(0.58, 0.9)
     slope = rng.uniform(-0.06, 0.06)
     grey = level + slope * X + rng.uniform(-0.02, 0.08) * Y
     return grey * rgb(1.0, 1.0, 0.975)
 
 
-def _museum(rng: np.random.Generator) -> Array:
+def _museum(rng: RandomStream) -> Array:
     dx, dy = X - rng.uniform(-0.2, 0.2), Y - rng.uniform(-0.2, 0.2)
     spot = np.maximum(1.0 - 0.3 * (dx * dx + dy * dy), 0.5)
     return spot * (rgb(1.0, 0.98, 1.04) * rng.uniform(0.18, 0.32))
 
 
-def _indoor(rng: np.random.Generator) -> Array:
+def _indoor(rng: RandomStream) -> Array:
     wall, floor = hue(rng.random(), 0.45, 0.85), rgb(0.62, 0.36, 0.18)
     bars = np.mod(X * rng.uniform(3, 6) + rng.random(), 1.0) < 0.35
     planks = 0.8 + 0.25 * np.sin(Y * 70.0 + 3.0 * smooth(rng, 5))
@@ -98,7 +97,7 @@ def _indoor(rng: np.random.Generator) -> Array:
     return np.where(below, floor * planks, wall * np.where(bars, np.float32(0.88), np.float32(1)))
 
 
-def _outdoor(rng: np.random.Generator) -> Array:
+def _outdoor(rng: RandomStream) -> Array:
     cloud = smooth(rng, 8)
     sky = rgb(0.36, 0.58, 0.92) * (1.0 - 0.6 * cloud) + 0.6 * cloud
     crest = rng.uniform(-0.4, 0.0) + 0.18 * np.sin(rng.uniform(2, 4) * X + rng.uniform(0, 6))
@@ -106,20 +105,20 @@ def _outdoor(rng: np.random.Generator) -> Array:
     return np.where(crest > Y, grass, sky)
 
 
-def _dim(rng: np.random.Generator) -> Array:
+def _dim(rng: RandomStream) -> Array:
     glow = 0.9 + 0.4 * Y * rng.uniform(-1, 1)
     return glow * (rgb(1.0, 0.86, 0.62) * rng.uniform(0.1, 0.3))
 
 
-def _colourful(rng: np.random.Generator) -> Array:
+def _colourful(rng: RandomStream) -> Array:
     return np.clip(1.5 * smooth(rng, int(rng.integers(4, 7)), 3) - 0.25, 0.0, 1.0)
 
 
-def _paper(rng: np.random.Generator) -> Array:
+def _paper(rng: RandomStream) -> Array:
     return rgb(1.0, 0.985, 0.93) * rng.uniform(0.86, 0.96) + 0.03 * (smooth(rng, 16) - 0.5)
 
 
-def _dark(rng: np.random.Generator) -> Array:
+def _dark(rng: RandomStream) -> Array:
     return np.full((3, SIZE, SIZE), rng.uniform(0.0, 0.06), np.float32)
 
 
@@ -128,7 +127,7 @@ class Background:
     """A background and the words for it in a caption (may be empty)."""
 
     place: str
-    paint: Callable[[np.random.Generator], Array]
+    paint: Callable[[RandomStream], Array]
 
 
 BACKGROUNDS: dict[str, Background] = {

@@ -18,6 +18,7 @@ from ood_lab.builtin.vessels.drawings.signed_distances import (
     union,
 )
 from ood_lab.builtin.vessels.periods import CATEGORIES, PERIODS
+from ood_lab.common.random_streams import RandomStream
 from ood_lab.schema.arrays import Bools
 
 
@@ -126,7 +127,7 @@ class Bronze:
         return draw(self, np.abs(u), v)
 
 
-def sample_bronze(rng: np.random.Generator, category: int, period: int, ambiguity: float) -> Bronze:
+def sample_bronze(rng: RandomStream, category: int, period: int, ambiguity: float) -> Bronze:
     """Draws one vessel of a period.
 
     ``ambiguity`` scales every deviation from the period's mean: the standard deviation of each

@@ -24,6 +24,7 @@ import numpy as np
 
 from ood_lab.builtin.vessels.drawings import signed_distances
 from ood_lab.builtin.vessels.drawings.signed_distances import Array, Proportions, both, minus, union
+from ood_lab.common.arguments import Settings
 
 _COMBINED: Mapping[str, Callable[..., Array]] = {"union": union, "both": both, "minus": minus}
 #: How coordinates change: u, v and the numbers of a description → u, v.
@@ -60,7 +61,7 @@ Shape = Callable[[Frame], Array]
 class Description:
     """What the entry of a thing says: ``values`` and ``shapes`` by name, in order."""
 
-    def __init__(self, entry: Mapping[str, Any]) -> None:
+    def __init__(self, entry: Settings) -> None:
         self._values = {name: number_of(node) for name, node in entry.get("values", {}).items()}
         self._shapes = {name: shape_of(node) for name, node in entry.get("shapes", {}).items()}
 
@@ -103,7 +104,7 @@ def number_of(node: Any) -> Number:
     return lambda frame: sum(k * frame.values[name] if name else k for k, name in terms)
 
 
-def _by_state(node: Mapping[str, Any], of: Callable[[Any], Number]) -> Number:
+def _by_state(node: Settings, of: Callable[[Any], Number]) -> Number:
     functions = {state: of(inner) for state, inner in node.items()}
     return lambda frame: functions[frame.state](frame)
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from ood_lab.common.arguments import Count, Natural, Positive, Settings
 from ood_lab.common.credentials import check_secret
-from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.errors import UserError, one_line, reported_as
 from ood_lab.common.hints import suggestion
 from ood_lab.common.progress import duration
 from ood_lab.lvlm.chat.server.throttle import FailedAttempt, Throttle, retry_after
@@ -294,9 +294,7 @@ class OpenAIServer:
 
     def cause(self, error: Exception) -> str:
         """The reason of an error in one line, without the key."""
-        cause = error.__cause__ or error
-        text = " ".join(str(cause).split()) or type(cause).__name__
-        return self.safe(text)
+        return self.safe(one_line(error.__cause__ or error))
 
     def safe(self, text: str) -> str:
         """The beginning of an error, without the key: some servers repeat it when they reject it.

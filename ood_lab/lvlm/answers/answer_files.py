@@ -15,6 +15,7 @@ from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import lock, require_space
+from ood_lab.common.grouping import with_keys, without_keys
 from ood_lab.common.line_files import append_record, read_records, write_records
 from ood_lab.lvlm.chat.base import one_address
 from ood_lab.lvlm.parsers.reply_text import is_cut, is_text
@@ -98,7 +99,7 @@ def read_answers(path: Path) -> Iterator[Answer]:
     names = {item.name for item in fields(Answer)}
     for record in read_records(path):
         try:
-            answer = Answer(**{k: v for k, v in record.items() if k in names})
+            answer = Answer(**with_keys(record, names))
         except TypeError:
             continue
         if is_text(answer.response) and isinstance(answer.made_with, Mapping):
@@ -243,9 +244,9 @@ def server_of(answer: Answer) -> str | None:
 
 def model_of(made_with: Settings) -> str:
     """What made an answer, as text: all of it but the address and the longest length."""
-    core = {k: v for k, v in made_with.items() if k != "server"}
+    core = without_keys(made_with, ("server",))
     settings = dict(core.get("gen_kwargs") or {})
-    core["gen_kwargs"] = {k: v for k, v in settings.items() if k not in _LIMITS}
+    core["gen_kwargs"] = without_keys(settings, _LIMITS)
     return json.dumps(_one_kind_of_number(core), sort_keys=True)
 
 

@@ -22,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ood_lab.common.arguments import Fields, Settings
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.file_records import file_sha256, text_sha256
+from ood_lab.common.grouping import without_keys
 from ood_lab.common.progress import Pace
 from ood_lab.lvlm.answers.answer_files import (
     Answer,
@@ -108,7 +109,7 @@ def answers_to(
             for key, item in unique.items()
             if (answer := store.find(item.messages_hash, item.made_with, model.server))
         }
-        todo = {key: item for key, item in unique.items() if key not in results}
+        todo = without_keys(unique, results)
         failed: dict[str, Answer] = {}
         if todo and len(todo) < len(wanted):
             log.info("%d of %d questions are to be asked", len(todo), len(wanted))
@@ -233,7 +234,7 @@ def answer_of(
     server: str | None = None,
 ) -> Answer:
     """The reply to a question, as a record."""
-    same = {name: value for name, value in vars(reply).items() if name not in ("key", "text")}
+    same = without_keys(vars(reply), ("key", "text"))
     return Answer(
         key=reply.key,
         messages_hash=messages_hash,

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.grouping import distinct
+from ood_lab.common.grouping import distinct, with_keys, without_keys
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.answers.answer_files import Answers
@@ -213,7 +213,7 @@ class OwnQuestions(Benchmark):
         rows += kind_rows(table, splits, self.unparsed, **options)
         if len(captions):
             of_captions = result_rows(captions, table.iloc[:0], splits, **options)
-            rows += [{k: v for k, v in row.items() if k != "n_images"} for row in of_captions]
+            rows += [without_keys(row, ("n_images",)) for row in of_captions]
         return rows
 
     def contrasts(self, judgements: Tables, resampling: Resampling) -> pd.DataFrame:
@@ -265,7 +265,7 @@ class OwnQuestions(Benchmark):
     def _figures(self, run: ScoredRun) -> Iterator[PlannedFigure]:
         """Every metric by set, and some over levels of shift."""
         every, known = {**self._metrics, **ACCURACIES, **CAPTIONS}, set(run.whole["metric"])
-        shown = {metric: words for metric, words in every.items() if metric in known}
+        shown = with_keys(every, known)
         keys = ("accuracy", "yes_rate", "f1", *ACCURACIES, "chair")
         levels = {key: shown[key] for key in keys if key in shown}
         remark = f"Positive class: {self.positive}."

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.arguments import Fields
-from ood_lab.common.grouping import distinct
+from ood_lab.common.grouping import distinct, without_keys
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.answers.answer_files import NOT_ASKED, Answers
 from ood_lab.lvlm.answers.judgements import FAILED, PARSED, UNPARSED
@@ -107,7 +107,7 @@ def caption_table(
                 "flagged_nouns": list(verdict.flagged),
                 "marked_words": [hallu[place] for place in sorted(verdict.marked)],
                 **dict(zip(COUNTS, counts, strict=True)),
-                **{k: v for k, v in question.meta.items() if k not in COUNTS},
+                **without_keys(question.meta, COUNTS),
                 "truth_words": truth,
                 "hallu_words": hallu,
             }

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import without_keys, without_none
 
 #: What ``generate`` knows images by; the other inputs of ``get_image_features`` say how they lie.
 PIXELS = ("pixel_values", "pixel_values_images", "image_patches")
@@ -48,7 +49,7 @@ def features_of(model: Any, inputs: Mapping[str, Tensor], images: int) -> list[I
         images: their number.
     """
     output = model.get_image_features(**inputs, return_dict=True)
-    fields = {k: v for k, v in output.items() if v is not None and k not in _UNREAD}
+    fields = without_keys(without_none(output), _UNREAD)
     if images == 1:
         return [ImagePart(type(output), fields)]
     pooled = fields.get(_POOLED)

@@ -19,6 +19,7 @@ from annotated_types import Interval
 
 from ood_lab.common.arguments import Count, Fields, NotNegative, Remedy, Settings
 from ood_lab.common.errors import Stopped, UserError
+from ood_lab.common.grouping import without_none
 from ood_lab.lvlm.chat.base import (
     ChatModel,
     ReasoningTags,
@@ -163,7 +164,7 @@ class OpenAIChat(OpenAIServer, ChatModel):
         """Fields of a request without model and messages."""
         limits = {"max_tokens": longest, "max_completion_tokens": self.max_completion_tokens}
         settings = {**limits, "temperature": self.temperature, "seed": self.seed}
-        fields = {k: v for k, v in settings.items() if v is not None} | dict(self.extra_body or {})
+        fields = without_none(settings) | dict(self.extra_body or {})
         return fields | ({"seed": fields["seed"] + sample - 1} if "seed" in fields else {})
 
     def cost_of(self, usage: Mapping[str, int]) -> float | None:

@@ -21,7 +21,7 @@ from torch import Tensor
 from ood_lab.common.arguments import Count, Fields, Settings
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError, one_line, reported_as
-from ood_lab.common.grouping import grouped
+from ood_lab.common.grouping import grouped, with_keys, without_keys
 from ood_lab.lvlm.chat.base import (
     Batch,
     ChatModel,
@@ -182,7 +182,7 @@ class TransformersChat(ChatModel):
 
     def __getstate__(self) -> Fields:
         """What another process needs to load its own copy: no model, no processor."""
-        return {k: v for k, v in self.__dict__.items() if k not in ("_vlm", "_processor")}
+        return without_keys(self.__dict__, ("_vlm", "_processor"))
 
     @cached_property
     def folder(self) -> ModelFolder:
@@ -402,12 +402,12 @@ class TransformersChat(ChatModel):
         if not new:
             return
         if len(new) < len(paths):
-            image_inputs = {k: v for k, v in prompts.only(new).encoded.items() if k in image_inputs}
+            image_inputs = with_keys(prompts.only(new).encoded, image_inputs)
         parts = features_of(vlm.model, image_inputs, len(new))
         if parts is None:  # tiles of several images, which are told apart by asking for each
             parts = []
             for row in new:
-                alone = {k: v for k, v in prompts.only([row]).encoded.items() if k in image_inputs}
+                alone = with_keys(prompts.only([row]).encoded, image_inputs)
                 parts += features_of(vlm.model, alone, 1) or []
         self._features.update({paths[row]: part for row, part in zip(new, parts, strict=True)})
 

@@ -35,6 +35,7 @@ import pandas as pd
 
 from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import without_none
 from ood_lab.common.random_streams import text_stream
 from ood_lab.lvlm.concepts.concepts import (
     ENTITY,
@@ -195,7 +196,7 @@ class OdeConstruction:
                 f"none of the graph's {graphs[self.graph].number_of_nodes():,} concepts can be "
                 "drawn by this generator: choose generator=diffusers generator.path=DIR"
             )
-        criteria = {n: c for n, c in self.criteria.items() if c is not None}
+        criteria = without_none(self.criteria)
         if not criteria:
             raise UserError("every criterion is null: give one of task.construction.criteria")
         results: list[Composition] = []

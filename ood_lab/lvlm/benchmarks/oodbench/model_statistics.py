@@ -16,6 +16,7 @@ from ood_lab.common.arguments import Count, Natural, Share
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import packaged_table, read_config, write_csv, write_table
+from ood_lab.common.grouping import without_keys
 from ood_lab.common.hints import suggestion
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.benchmark.contract import BenchmarkSession
@@ -448,7 +449,7 @@ def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Boo
     rules: dict[str, Path] = {}
     for folder in map(Path, folders):
         division, about = read_table(folder / DIVISION), RunRecord.read(folder)
-        rules[str({k: v for k, v in about.division.items() if k != "pairs"})] = folder
+        rules[str(without_keys(about.division, ("pairs",)))] = folder
         before = f"{about.annotations['name']}/" if DATASET in pairs else ""
         index = [before + division["image"].astype(str), division["category"].astype(str)]
         for key, made_with in about.image_text.items():

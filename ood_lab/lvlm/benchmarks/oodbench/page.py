@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ood_lab.common.files import read_table
-from ood_lab.common.grouping import distinct
+from ood_lab.common.grouping import distinct, without_keys
 from ood_lab.lvlm.benchmark.contract import BenchmarkWords
 from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, TOGETHER, UNCUT
 from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS
@@ -141,7 +141,7 @@ def by_dataset(run: ScoredRun) -> tuple[pd.DataFrame, dict[str, str]]:
     name = part[rows.index].str.removeprefix(f"{DATASET} ")
     rows = rows.assign(name=name, place=rows["split"] + "/" + name)
     datasets = distinct(rows["name"])
-    splits = {name: words for name, words in SPLITS.items() if name != TOGETHER}
+    splits = without_keys(SPLITS, (TOGETHER,))
     named = {f"{s}/{d}": f"{words}, {d}" for s, words in splits.items() for d in datasets}
     return rows, named
 

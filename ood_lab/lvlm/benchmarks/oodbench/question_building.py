@@ -13,6 +13,7 @@ import pandas as pd
 
 from ood_lab.common.arguments import Fields, Natural
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import without_keys
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.benchmarks.oodbench.division import UNCUT
 from ood_lab.lvlm.parsers import NO, YES
@@ -93,7 +94,7 @@ class AnnotationLookup:
 
     def of_pair(self, image: int | str, category: str) -> Fields:
         """Columns of ``meta``: how many there are, how large the largest is, and where it is."""
-        results = {k: v for k, v in self.of(image, category).items() if k != "crowd"}
+        results = without_keys(self.of(image, category), ("crowd",))
         share = results["area"] / max(self._pixels[image], 1.0)
         facts = {"count": results.pop("count"), "area": results.pop("area")}
         place = {"place": str(self._places[image])} if image in self._places else {}

@@ -7,6 +7,7 @@ from functools import partial
 
 import pandas as pd
 
+from ood_lab.common.grouping import with_keys
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.benchmark.contract import BenchmarkWords
 from ood_lab.lvlm.benchmarks.oric.analysis_page import (
@@ -120,7 +121,7 @@ def figures(run: ScoredRun) -> Iterator[PlannedFigure]:
     footer = f"{run.title}. 95% intervals that resample images."
     context = run.tables.get("context")
     if context is not None:
-        shown = {name: words for name, words in LINES.items() if name in set(context["split"])}
+        shown = with_keys(LINES, set(context["split"]))
         draw = partial(context_curves, context, shown, footer)
         yield captioned("context", draw, said=context_words(context))
     if analyses is not None:

@@ -163,7 +163,7 @@ class OpenAIChat(OpenAIServer, ChatModel):
     def _fields(self, longest: int | str | None, sample: int = 1) -> Fields:
         """Fields of a request without model and messages."""
         limits = {"max_tokens": longest, "max_completion_tokens": self.max_completion_tokens}
-        settings = {**limits, "temperature": self.temperature, "seed": self.seed}
+        settings: Fields = {**limits, "temperature": self.temperature, "seed": self.seed}
         fields = without_none(settings) | dict(self.extra_body or {})
         return fields | ({"seed": fields["seed"] + sample - 1} if "seed" in fields else {})
 

@@ -54,7 +54,7 @@ def chosen_detectors(chosen: Chosen, preset: str) -> Detectors:
         return named(chosen)
     register_resolvers()
     files = {file.stem: file for file in conf_files("detector")}
-    built: dict[str, Detector] = {}
+    built = {}
     for item in [chosen] if isinstance(chosen, str | Detector) else chosen:
         if isinstance(item, Detector):
             built[type(item).__name__.lower()] = item

@@ -32,7 +32,7 @@ from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import Resampling
 from ood_lab.data.dataset import ID_SPLITS, RESERVED
 from ood_lab.detectors import Detector, named, unserved, unsuited
-from ood_lab.detectors.base import Detectors
+from ood_lab.detectors.base import Detectors, Reasons
 from ood_lab.evaluation.detector_fitting import cut_at, memory_limit
 from ood_lab.evaluation.detector_tuning import OUTLIERS, Grid, Tuning
 from ood_lab.evaluation.id_accuracy import accuracy_warnings, check_id_accuracy
@@ -54,7 +54,7 @@ from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.image_columns import CLASS_UNITS, MADE_OF, SEVERAL
 from ood_lab.schema.results import CORE
-from ood_lab.schema.run_record import RunRecord
+from ood_lab.schema.run_record import Facts, RunRecord
 from ood_lab.shift import Ruler, Sample, ShiftMeter, read_ruler, undecomposed
 from ood_lab.shift.dataset_shift import KIND as SHIFT
 
@@ -97,16 +97,15 @@ class EvaluationResult(EvaluationOutcome):
 
     def _repr_html_(self) -> str:
         """The table of detectors and OOD sets, with its warnings above."""
-        page: str = load_template("rendering/outcome.html.j2").render(
+        return load_template("rendering/outcome.html.j2").render(
             table=main_table(self._view),
             sentence=self._view.fpr95,
             warnings=self.warnings,
             refused=self.skipped,
         )
-        return page
 
     @property
-    def skipped(self) -> dict[str, str]:
+    def skipped(self) -> Reasons:
         """Why a detector could not work here, by its name."""
         return self.record.refused
 
@@ -159,7 +158,7 @@ class EvaluationResult(EvaluationOutcome):
         """The tables of a run, 80 columns wide, in the characters of the terminal."""
         console = Console(file=io.StringIO(), width=80, no_color=True)
         print_blocks([*detection_blocks(self._view), *self.verdict.blocks(full=True)], console)
-        text: str = console.file.getvalue()  # type: ignore[attr-defined]
+        text = console.file.getvalue()  # type: ignore[attr-defined]
         code = sys.stdout.encoding or "utf-8"
         return text.encode(code, "replace").decode(code)
 
@@ -358,7 +357,7 @@ def _statistics(sets: Banks, rows: Mapping[str, pd.DataFrame]) -> pd.DataFrame |
 
 def _with_columns(
     detectors: Detectors, sets: Banks, evaluated: Sequence[str]
-) -> tuple[Detectors, dict[str, str]]:
+) -> tuple[Detectors, Reasons]:
     """The detectors whose columns the banks have, and the reason for each of the others."""
     test = sets["test"]
     gives = test.gives | OF_NETWORKS  # a column says by itself that it is missing
@@ -441,7 +440,7 @@ def _score_rows(name: str, bank: FeatureBank, grouped: bool) -> pd.DataFrame:
 
 def shift_of(
     train: FeatureBank, test: FeatureBank, ood: Banks, resampling: Resampling
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+) -> tuple[pd.DataFrame, Facts]:
     """Shift of datasets from ID, 1 = a class held out of ``train``.
 
     The cosine distance to the k-th nearest training image in the features that were given, k of

@@ -30,7 +30,7 @@ from ood_lab.common.tensor_arithmetic import largest_difference
 from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.evaluation.split_features import split_by_columns
-from ood_lab.features.bank import TILES, FeatureBank, weight_and_bias
+from ood_lab.features.bank import TILES, Banks, FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import NetworkIdentity
 from ood_lab.features.extraction_hooks import TilesColumn
 from ood_lab.features.image_groups import groups_of
@@ -167,9 +167,7 @@ def _without_head(features: ArrayLike | None, logits: ArrayLike | None) -> tuple
     return x, as_logits(arrays[-1], kind)
 
 
-def banks_of(
-    train: Features, sets: Mapping[str, Features]
-) -> tuple[FeatureBank, dict[str, FeatureBank]]:
+def banks_of(train: Features, sets: Mapping[str, Features]) -> tuple[FeatureBank, Banks]:
     """Feature banks of what was given as arrays, too: ``x [N, D]`` or ``(x, labels [N])``.
 
     Their head is that of the banks among them; where there is none, a linear head (ridge
@@ -179,7 +177,7 @@ def banks_of(
         UserError: ``train`` has labels of one class; see :func:`features_from_arrays`.
     """
     banks = [of for of in (train, *sets.values()) if isinstance(of, FeatureBank)]
-    head: Head | None = None
+    head = None
     if banks:
         if banks[0].head_weight.numel():
             head = banks[0].head_weight, banks[0].head_bias
@@ -188,9 +186,8 @@ def banks_of(
                 "arrays have only features, and the others have logits without a linear head: "
                 "give the features of all sets as features_from_arrays(features, logits=logits)"
             )
-    elif _with_labels(train)[1] is not None:
-        x, y = _with_labels(train)
-        x = matrix_of(x, "features of train")
+    elif (y := _with_labels(train)[1]) is not None:
+        x = matrix_of(_with_labels(train)[0], "features of train")
         labels = labels_of(y, len(x))
         classes = int(labels.max()) + 1
         if classes < 2 or not bool(torch.bincount(labels.clamp(min=0), minlength=classes).all()):
@@ -294,8 +291,8 @@ def extract_features(
                 once.take(batch["image"])
                 groups += batch["group"]
                 moved = batch | {"image": like_weights(backbone, batch["image"])}
-                rows = extractor.predict_step(moved, number)
                 # A network may return its input, or memory that it fills again.
+                rows = extractor.predict_step(moved, number)
                 parts.append(_copied(rows))
         finally:
             extractor.close()
@@ -305,7 +302,6 @@ def extract_features(
     weight, bias = weight_and_bias(backbone.head)
     whole = {k: torch.cat([part[k] for part in parts]) for k in ("features", "logits", "labels")}
     n = len(whole["features"])
-    of_images = None if all(group is None for group in groups) else groups
     return FeatureBank(
         whole["features"],
         whole["logits"],
@@ -316,7 +312,7 @@ def extract_features(
         {key: torch.cat([part["columns"][key] for part in parts]) for key in parts[0]["columns"]},
         BankRecord(network=text_sha256(json.dumps(read))),
         backbone.label_classes,
-        groups_of(of_images, n),
+        groups_of(None if all(group is None for group in groups) else groups, n),
     )
 
 

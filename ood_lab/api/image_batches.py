@@ -209,8 +209,7 @@ def _grouped(items: Iterable[tuple[Any, Any, Any]]) -> Iterator[tuple[Any, Any, 
         if single:  # the next one may come in the same memory
             waiting.append((tensor_of(image, "images"), _scalar(label), _scalar(group)))
         else:
-            groups = group.tolist() if isinstance(group, Tensor | np.ndarray) else group
-            yield image, label, groups
+            yield image, label, group.tolist() if isinstance(group, Tensor | np.ndarray) else group
     if waiting:
         yield _stacked(waiting)
 

@@ -56,5 +56,4 @@ def export_onnx(
         raise UserError("export_onnx: give transform=, which makes of a picture what is extracted")
     batch = torch.stack([make(picture.convert("RGB")) for picture in images])
     pictures = images if preprocessing else ()
-    backbone = as_backbone(module, batch, head, 1.0)
-    return save_onnx(path, backbone, calibrated, batch, pictures, make)
+    return save_onnx(path, as_backbone(module, batch, head, 1.0), calibrated, batch, pictures, make)

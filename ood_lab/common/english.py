@@ -6,7 +6,7 @@ inflect also knows irregular nouns, which no message here has.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def counted(n: int, noun: str) -> str:
@@ -25,7 +25,7 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}"
 
 
-def listed(words: Sequence[str], before_last: str = "and") -> str:
+def listed(words: Iterable[str], before_last: str = "and") -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     *most, last = words
     return f"{', '.join(most)} {before_last} {last}" if most else last

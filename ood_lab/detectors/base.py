@@ -217,6 +217,8 @@ class Detector(ABC):
 
 #: By the key of their YAML.
 Detectors = Mapping[str, Detector]
+#: Why detectors cannot work, by their name.
+Reasons = dict[str, str]
 _Fitted = TypeVar("_Fitted", bound=Detector)
 
 

@@ -27,7 +27,7 @@ from ood_lab.detectors import (
     checked_score,
     fit_detector,
 )
-from ood_lab.detectors.base import Detectors
+from ood_lab.detectors.base import Detectors, Reasons
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.image_groups import group_codes, group_count
 from ood_lab.features.process_agreement import told_by_main
@@ -79,7 +79,7 @@ def fit_within(detector: Detector, bank: FeatureBank, limit: int) -> Detector:
 def each_that_works(
     detectors: Detectors,
     work: Callable[[str, Detector], _Result],
-    refused: dict[str, str],
+    refused: Reasons,
     in_words: Callable[[str], str] = str,
 ) -> dict[str, _Result]:
     """``work`` of every detector, given its name and it.
@@ -90,7 +90,7 @@ def each_that_works(
     Raises:
         UserError: none works.
     """
-    results: dict[str, _Result] = {}
+    results = {}
     for name, detector in detectors.items():
         try:
             results[name] = work(name, detector)
@@ -121,7 +121,7 @@ def score_banks(
     parts: dict[str, pd.DataFrame],
     banks: Banks,
     detectors: Detectors,
-    refused: dict[str, str],
+    refused: Reasons,
     limit: int,
     in_words: Callable[[str], str] = str,
 ) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:

@@ -123,7 +123,14 @@ class Tuning:
                 the network, or content that the selection shares with what is evaluated or
                 that tuning sets share with ID.
         """
-        self._check_options(data)
+        names = [*data.ood_names, *data.val_ood_names]
+        check_known([self.mode], OUTLIERS, "tuning.mode={name}")
+        if (self.mode == "val_ood") != bool(self.sets):
+            raise UserError(
+                "tuning.sets goes with tuning=val_ood and names OOD sets for selection only "
+                f"(data.ood_val.NAME=DIR adds one); this data has {', '.join(names)}"
+            )
+        check_known(self.sets, names, "tuning.sets names '{name}', which is not an OOD set")
         left = [name for name in ood_sets if name not in self.sets]
         if not left:
             raise UserError(
@@ -138,16 +145,6 @@ class Tuning:
 
             self.check_content([*data.csid_names, *left], shared)
         return left
-
-    def _check_options(self, data: OODDataModule) -> None:
-        names = [*data.ood_names, *data.val_ood_names]
-        check_known([self.mode], OUTLIERS, "tuning.mode={name}")
-        if (self.mode == "val_ood") != bool(self.sets):
-            raise UserError(
-                "tuning.sets goes with tuning=val_ood and names OOD sets for selection only "
-                f"(data.ood_val.NAME=DIR adds one); this data has {', '.join(names)}"
-            )
-        check_known(self.sets, names, "tuning.sets names '{name}', which is not an OOD set")
 
     def check_grids(self, detectors: Detectors) -> None:
         """Raises :class:`UserError` where a grid is none, or of a detector that cannot be tuned."""
@@ -269,7 +266,7 @@ class Tuning:
 
 def with_tuned(detectors: Detectors, tuned: Detectors) -> Detectors:
     """All detectors, each tuned one right after its default."""
-    both: dict[str, Detector] = {}
+    both = {}
     for name, detector in detectors.items():
         both[name] = detector
         if name + SUFFIX in tuned:
@@ -294,8 +291,7 @@ def _at_the_edge(name: str, best: Candidate, candidates: Sequence[Candidate]) ->
         values = {c.used[key] for c in candidates}
         if len(values) < 2 or not all(isinstance(v, int | float) for v in values):
             continue
-        ends = {min(values), max(values)}
-        if {c.used[key] for c in candidates if c.auroc == best.auroc} <= ends:
+        if {c.used[key] for c in candidates if c.auroc == best.auroc} <= {min(values), max(values)}:
             warnings.append(
                 f"{name}{SUFFIX}: the best {key}={value:g} is at the edge of its grid "
                 f"({min(values):g} to {max(values):g}): add values beyond it to "

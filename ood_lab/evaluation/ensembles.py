@@ -94,8 +94,7 @@ def ensemble_columns(
     ``ensemble_<detector>`` is minus the mean p-value over the members, each calibrated on its own
     scores of ID val. All members must be scored, on ID val and ``sets``.
     """
-    probabilities = torch.stack([member.probabilities(sets) for member in members])
-    columns = predictive(probabilities)
+    columns = predictive(torch.stack([member.probabilities(sets) for member in members]))
     for name in members[0].detectors:
         if all(name in member.scores for member in members):
             mean_p = []
@@ -151,7 +150,7 @@ def with_ensemble(
         member.score([*sets, HELD_OUT], limit)
     networks = [first, *members] if members[0].name else members
     columns, accuracy = ensemble_columns(networks, sets)
-    facts: Facts = {name: {"input_type": FAMILY} for name in columns}
+    facts = {name: {"input_type": FAMILY} for name in columns}
     for member in members:
         for name in filter(member.scores.__contains__, member.detectors if member.name else ()):
             columns[f"{name}@{member.name}"] = of_sets(member.scores, sets)[name].to_numpy()

@@ -9,15 +9,12 @@ import torch
 import torch.nn.functional as F
 from lightning import Trainer
 from lightning.pytorch.utilities.seed import isolate_rng
-from numpy.typing import ArrayLike
-from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.evaluation.split_features import Extraction
 from ood_lab.features.process_agreement import told_by_main
 from ood_lab.models import FITTED, Backbone
-from ood_lab.models.output import WeightAndBias
 from ood_lab.schema.run_record import Facts
 
 log = logging.getLogger(__name__)
@@ -68,7 +65,9 @@ def fit_head(
         backbone.head.bias.copy_(bias)
     facts: Facts = {"kind": kind, "images": len(labels)}
     for split, of_split in features.items():
-        facts[f"{split}_accuracy"] = _head_accuracy(of_split, data.splits[split].labels, fitted)
+        predictions = F.linear(of_split.float(), weight.float(), bias.float()).argmax(dim=1)
+        right = predictions == torch.as_tensor(data.splits[split].labels)
+        facts[f"{split}_accuracy"] = float(right.double().mean())
     if features:
         log.info(
             "%s: a %s head was fitted on the %s images of ID train, of which it gets %.1f%% "
@@ -80,9 +79,3 @@ def fit_head(
             f"; val accuracy {facts['val_accuracy']:.1%}" if "val_accuracy" in facts else "",
         )
     return facts
-
-
-def _head_accuracy(features: Tensor, labels: ArrayLike, head: WeightAndBias) -> float:
-    weight, bias = (value.float() for value in head)
-    right = F.linear(features.float(), weight, bias).argmax(dim=1) == torch.as_tensor(labels)
-    return float(right.double().mean())

@@ -14,7 +14,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.class_labels import Labels
-from ood_lab.data.dataset import ImageDataset, columns_with
+from ood_lab.data.dataset import columns_with
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.metrics import hierarchy_table
@@ -94,18 +94,20 @@ def hierarchy_results(
     written to every row.
     """
     test = data.splits["test"]
-    levels = _level_columns(data)
+    # Coarse to fine; those that train does not have are none.
+    levels = sorted(columns_with("level_", test.table)) if data.labels.level_names else []
     if not levels and CATEGORY not in test.table:
         return None
     column = heads_to_read(data, backbone)
     read = bank.columns[column.key].numpy() if column else np.empty((len(bank), 0), np.int64)
-    parts = []
+    parts, subsets = [], {}
     level_heads, category_head = _heads(data.labels, backbone)
-    if category_head:
-        truth = test.table[CATEGORY].to_numpy()
-        table = hierarchy_table(truth, read[:, -1], test.names_of(CATEGORY), groups=test.groups)
-        parts.append(table.assign(label_level=CATEGORY, source="head"))
-    subsets = _by_category(test)
+    if CATEGORY in test.table:
+        categories, truth = test.names_of(CATEGORY), test.table[CATEGORY].to_numpy()
+        subsets = {name: truth == value for value, name in enumerate(categories)}
+        if category_head:
+            table = hierarchy_table(truth, read[:, -1], categories, groups=test.groups)
+            parts.append(table.assign(label_level=CATEGORY, source="head"))
     of_heads = read[:, : len(level_heads)]
     predictions = _level_predictions(data.labels, bank.predictions.numpy(), of_heads)
     truths = [(test.table[c].to_numpy(), test.names_of(c)) for c in levels[:-1]]
@@ -116,13 +118,6 @@ def hierarchy_results(
         table = hierarchy_table(truth, predicted, names, subsets, test.groups)
         parts.append(table.assign(label_level=title, source=source))
     return KIND.table(pd.concat(parts, ignore_index=True), model=model, seed=seed)
-
-
-def _level_columns(data: OODDataModule) -> list[str]:
-    """Level columns of the ID test set, coarse to fine; those that train does not have are none."""
-    return (
-        sorted(columns_with("level_", data.splits["test"].table)) if data.labels.level_names else []
-    )
 
 
 def _level_predictions(
@@ -139,10 +134,3 @@ def _level_predictions(
     levels = [(values, "derived") for values in coarser]
     levels[: heads.shape[1]] = [(values, "head") for values in heads.T]
     return [*levels, (finest, "head")]
-
-
-def _by_category(test: ImageDataset) -> dict[str, np.ndarray]:
-    if CATEGORY not in test.table:
-        return {}
-    category = test.table[CATEGORY].to_numpy()
-    return {name: category == value for value, name in enumerate(test.names_of(CATEGORY))}

@@ -43,7 +43,6 @@ def warn_of_size(backbone: Backbone, size: ImageSize) -> None:
     factor = height * width / (size.height * size.width)
     if factor < ENLARGED:
         return
-    size_of_images = size.width if size.width == size.height else f"[3,{size.height},{size.width}]"
     log.warning(
         "%s takes %d × %d pixels, %s %d × %d: enlarged, they take about %.0f times as long as at "
         "their own size. For weights made for small images, set model.backbone.input_size=%s (and "
@@ -55,7 +54,7 @@ def warn_of_size(backbone: Backbone, size: ImageSize) -> None:
         size.width,
         size.height,
         factor,
-        size_of_images,
+        size.width if size.width == size.height else f"[3,{size.height},{size.width}]",
     )
 
 

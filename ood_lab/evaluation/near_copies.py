@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pandas as pd
 import torch
@@ -21,6 +20,7 @@ from ood_lab.metrics import SortedScores
 from ood_lab.neighbours import near_copies
 from ood_lab.neighbours.near_copies import MOST_IMAGES
 from ood_lab.schema.image_columns import MADE_OF
+from ood_lab.schema.run_record import Facts
 
 log = logging.getLogger(__name__)
 #: Scenes, or pairs of images of two sets, that a page shows.
@@ -39,7 +39,7 @@ class NearCopies:
     """
 
     sentences: list[str] = field(default_factory=list)
-    examples: list[dict[str, Any]] = field(default_factory=list)
+    examples: list[Facts] = field(default_factory=list)
     rows: dict[str, list[int]] = field(default_factory=dict)
 
     def show_scenes(self, places: Sequence[tuple[str, int]], codes: Tensor) -> None:
@@ -68,7 +68,7 @@ class NearCopies:
             heading = f"A training image and its copy in {name}"
             self.examples.append({"heading": heading, "images": pair})
 
-    def auroc(self, scores: pd.DataFrame, detectors: Sequence[str]) -> list[dict[str, Any]]:
+    def auroc(self, scores: pd.DataFrame, detectors: Sequence[str]) -> list[Facts]:
         """AUROC with and without copies of training images, of the sets where there are any.
 
         Args:
@@ -100,7 +100,7 @@ class NearCopies:
         return table
 
 
-def auroc_sentences(rows: Sequence[Mapping[str, Any]], detector: str | None) -> list[str]:
+def auroc_sentences(rows: Sequence[Facts], detector: str | None) -> list[str]:
     """What a detector reaches with and without copies; None = the first of them."""
     shown = [row for row in rows if row["detector"] == (detector or rows[0]["detector"])]
     return [
@@ -111,9 +111,7 @@ def auroc_sentences(rows: Sequence[Mapping[str, Any]], detector: str | None) -> 
     ]
 
 
-def scenes_of(
-    features: Tensors, labels: Tensors, remedy: str
-) -> tuple[dict[str, Tensor], NearCopies]:
+def scenes_of(features: Tensors, labels: Tensors, remedy: str) -> tuple[Tensors, NearCopies]:
     """Groups of the images of each set that has near copies, by one rule.
 
     See :func:`~ood_lab.neighbours.near_copies`. The ID sets are compared as one, each other set by
@@ -128,7 +126,7 @@ def scenes_of(
         ``[n] int64`` by set, equal where images belong together; and what to say of them.
     """
     inside = [name for name in ID_SPLITS if name in features]
-    groups: dict[str, Tensor] = {}
+    groups: Tensors = {}
     copies, start = NearCopies(), 0
     for names in ([inside] if inside else []) + [[n] for n in features if n not in ID_SPLITS]:
         parts = [features[name] for name in names]
@@ -164,13 +162,12 @@ def scenes_of(
 def with_scenes(banks: Banks, remedy: str) -> tuple[dict[str, FeatureBank], NearCopies]:
     """Banks with the groups of :func:`scenes_of`."""
     features = {name: bank.features for name, bank in banks.items() if "features" in bank.gives}
-    labels = {name: banks[name].labels for name in features}
-    groups, copies = scenes_of(features, labels, remedy)
+    groups, copies = scenes_of(features, {name: banks[name].labels for name in features}, remedy)
     grouped = {name: replace(banks[name], groups=codes) for name, codes in groups.items()}
     return {**banks, **grouped}, copies
 
 
-def group_near_copies(data: OODDataModule, features: Mapping[str, Tensor]) -> NearCopies:
+def group_near_copies(data: OODDataModule, features: Tensors) -> NearCopies:
     """Sets the groups of the sets that have near copies; nothing where ``data.group`` is set.
 
     Args:

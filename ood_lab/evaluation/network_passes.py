@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ood_lab.common.grouping import with_keys
-from ood_lab.detectors.base import Detectors
+from ood_lab.detectors.base import Detectors, Reasons
 from ood_lab.evaluation.detector_tuning import Tuning
 from ood_lab.evaluation.ensembles import HELD_OUT, EnsembleMember, same_network
 from ood_lab.evaluation.near_copies import NearCopies, with_near_copies
@@ -35,8 +35,8 @@ class ScoringInput:
 
     limit: int
     usable: Detectors
-    refused: dict[str, str]
-    banks: Mapping[str, Any]
+    refused: Reasons
+    banks: Mapping[str, Any] = field(default_factory=dict)
     fitted: Fitted | None = None
     members: Sequence[EnsembleMember] = ()
     copies: NearCopies = field(default_factory=NearCopies)
@@ -45,27 +45,23 @@ class ScoringInput:
 
 
 def extracted(
+    inputs: ScoringInput,
     extraction: Extraction,
-    usable: Detectors,
-    refused: dict[str, str],
     plan: PassPlan,
-    limit: int,
     networks: Iterable[tuple[str | None, Callable[[], Backbone]]],
     new_detectors: Callable[[], Detectors],
 ) -> ScoringInput:
     """Extracts the features of all networks; call it on all ranks.
 
     Args:
+        inputs: so far.
         extraction: makes the passes.
-        usable: detectors that the network supports.
-        refused: why it does not support the others.
         plan: of the sets.
-        limit: bytes that a fit may take.
         networks: what loads each further one of an ensemble, by its name; a sample by dropout
             has none.
         new_detectors: makes detectors that are not fitted.
     """
-    members: list[EnsembleMember] = []
+    usable, limit, members = inputs.usable, inputs.limit, list[EnsembleMember]()
     banks, copies = with_near_copies(extraction.data, extraction.banks(usable, plan))
     identities, same = {extraction.passes.network}, []
     for name, load in networks:
@@ -81,42 +77,28 @@ def extracted(
     scored = dict.fromkeys([*evaluated, HELD_OUT] if members else evaluated)
     with extraction.stages("score"):
         extraction.second_pass(usable, banks, list(scored), limit)
-    return ScoringInput(
-        limit=limit,
-        usable=usable,
-        refused=refused,
-        banks=banks,
-        members=members,
-        copies=copies,
-        warnings=same_network(same, len(members)),
-    )
+    warnings = same_network(same, len(members))
+    return replace(inputs, banks=banks, members=members, copies=copies, warnings=warnings)
 
 
 def streamed(
+    inputs: ScoringInput,
     extraction: Extraction,
-    usable: Detectors,
-    refused: dict[str, str],
     plan: PassPlan,
-    limit: int,
     tuning: Tuning,
     folder: Path,
     seed: int,
 ) -> ScoringInput:
     """Fits first, and then scores the evaluated sets while they pass; call it on all ranks.
 
-    ``folder`` gets the parts of the scores; ``seed`` is that of the tuning.
+    ``inputs`` are those so far, ``folder`` gets the parts of the scores, and ``seed`` is that of
+    the tuning.
     """
-    banks: dict[str, Any] = dict(extraction.for_fits(usable, tuning.splits))
+    banks: dict[str, Any] = dict(extraction.for_fits(inputs.usable, tuning.splits))
     with extraction.stages("score"):
-        fitted = fit_before(extraction.trainer, usable, banks, tuning, limit, seed)
+        fitted = fit_before(extraction.trainer, inputs.usable, banks, tuning, inputs.limit, seed)
     for split in ["test", *plan.evaluated]:
         columns = plan.of_test if split == "test" else ()
         rest = extraction.scored(split, fitted.detectors, folder, columns)
         banks |= {} if rest is None else {split: rest}
-    return ScoringInput(
-        limit=limit,
-        usable=usable,
-        refused=refused | fitted.refused,
-        banks=banks,
-        fitted=fitted,
-    )
+    return replace(inputs, refused=inputs.refused | fitted.refused, banks=banks, fitted=fitted)

@@ -13,7 +13,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 
 from ood_lab.common.english import counted, listed
 from ood_lab.common.progress import duration
-from ood_lab.detectors.base import COSTS, Detectors
+from ood_lab.detectors.base import COSTS, Detectors, Reasons
 from ood_lab.evaluation.split_features import Extraction, PassPlan
 from ood_lab.features.extraction_hooks import Columns
 from ood_lab.features.extraction_pass import collate
@@ -65,7 +65,7 @@ class PassCost:
 
 def affordable(
     extraction: Extraction, detectors: Detectors, plan: PassPlan, by_default: bool
-) -> tuple[Detectors, dict[str, str]]:
+) -> tuple[Detectors, Reasons]:
     """Tells what the passes will take, and spares a CPU what nobody has asked for.
 
     Which detectors the default skips follows from images and device, never from the speed of
@@ -81,7 +81,7 @@ def affordable(
     Returns:
         The detectors to score, and the reason for each of the others.
     """
-    kept, left_out, reason = dict(detectors), dict[str, str](), ""
+    kept, left_out, reason = dict(detectors), Reasons(), ""
     side = extraction.backbone.data_config["input_size"][1:]
     on_cpu = extraction.trainer.strategy.root_device.type == "cpu"
     if by_default and on_cpu and math.prod(side) > MOST_PIXELS:
@@ -92,7 +92,7 @@ def affordable(
         )
         left_out = {name: reason for name in detectors if name not in kept}
     if extraction.trainer.global_rank == 0 and left_out:
-        names = listed(list(left_out))
+        names = listed(left_out)
         log.warning("the default is detector=forward here, without %s: %s", names, reason)
     if kept and extraction.images_left(kept, plan):
         cost = made_by_main(extraction.trainer, lambda: _estimated(extraction, kept, plan))
@@ -117,8 +117,7 @@ def _estimated(extraction: Extraction, detectors: Detectors, plan: PassPlan) -> 
     """The times of the sets; None where the forward passes are short."""
     left = extraction.images_left(detectors, plan)
     timer = _Timer(extraction, next(iter(left)))
-    forward = sum(n for n, _ in left.values()) * timer.of(())
-    if forward < WORTH_TELLING:
+    if sum(n for n, _ in left.values()) * timer.of(()) < WORTH_TELLING:
         return None
     seconds, names = {}, {}
     for name, part in _sets(detectors):
@@ -139,8 +138,7 @@ class _Timer:
         images = extraction.data.predict_dataset(split)
         start = time.perf_counter()
         timed = max(1, TIMED // tile_count(images.transform))
-        batch = collate([images[row] for row in range(min(timed, len(images)))])
-        self._image = batch["image"]
+        self._image = collate([images[row] for row in range(min(timed, len(images)))])["image"]
         workers = extraction.data.loading.num_workers
         self._loading = 0.0 if workers else (time.perf_counter() - start) / len(self._image)
         self._known: dict[frozenset[str], float] = {}

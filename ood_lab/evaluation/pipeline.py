@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pandas as pd
 
@@ -31,6 +31,8 @@ from ood_lab.metrics import (
     Evaluation,
     best_detectors,
     cause_results,
+    follow_all,
+    follow_results,
     results_of,
     significance_of,
     verdict_of,
@@ -38,7 +40,7 @@ from ood_lab.metrics import (
 from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.shift.shift_tables import WORDS as SHIFT_WORDS
 from ood_lab.report.verdict import WORDS, Verdict
-from ood_lab.schema.image_columns import LEVELS, MADE_OF
+from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import ID_TEST, joined, write_results
 from ood_lab.schema.run_record import Facts, RunRecord
 
@@ -101,11 +103,11 @@ class MethodScores:
     """
 
     table: pd.DataFrame
-    facts: Mapping[str, Mapping[str, Any]]
+    facts: Mapping[str, Facts]
     costs: Mapping[str, int]
     detectors: Detectors
     selection: Selection
-    ensemble: Settings
+    ensemble: Facts
 
     @classmethod
     def of(
@@ -150,16 +152,6 @@ class MethodScores:
             most = _above(costs)  # all networks cost more than one
             costs |= {name: costs.get(name.partition("@")[0], most) for name in columns}
         return cls(table, facts, costs, detectors, selection, ensemble)
-
-    def adding(self, membership: MembershipScores) -> MethodScores:
-        """With the column of a vision-language model, which costs more than all detectors."""
-        name = membership.name
-        return replace(
-            self,
-            table=membership.added_to(self.table),
-            facts={**self.facts, name: membership.describe()},
-            costs={**self.costs, name: _above(self.costs)},
-        )
 
     def evaluation(
         self, sets: EvaluatedSets, record: RunRecord, seed: int, metrics: Settings
@@ -260,8 +252,13 @@ class EvaluationOutcome:
             hierarchy: rows of the levels of the labels.
         """
         lost, doubts = accuracy
-        if membership is not None:
-            methods = methods.adding(membership)
+        if membership is not None:  # it costs more than all detectors
+            methods = replace(
+                methods,
+                table=membership.added_to(methods.table),
+                facts={**methods.facts, membership.name: membership.describe()},
+                costs={**methods.costs, membership.name: _above(methods.costs)},
+            )
         model, names = record.model, list(methods.facts)
         evaluation = methods.evaluation(sets, record, seed, metrics)
         detection, best = results_of(evaluation, model), best_detectors(evaluation)
@@ -270,7 +267,8 @@ class EvaluationOutcome:
         else:
             verdict = verdict_of(evaluation, model, methods.costs)
             doubts = [*doubts, *suspicious(evaluation, methods.detectors)]
-        recommended = _recommended(verdict)
+        rows = verdict.loc[verdict["metric"] == "recommended", "detector"]
+        recommended = next(iter(rows), None)
         remarks, warnings = [*remarks], [*methods.selection.warnings]
         if membership is not None:
             of_sets = membership.said_of(sets.ood).set_index("dataset")
@@ -286,10 +284,8 @@ class EvaluationOutcome:
         record.tuning = methods.selection.record
         causes = None
         if statistics is not None:
-            keys = ("dataset", "index", "path", MADE_OF)
             causes = cause_results(
                 statistics,
-                [str(name) for name in statistics if name not in keys],
                 methods.table,
                 recommended,
                 model=model,
@@ -298,8 +294,11 @@ class EvaluationOutcome:
         parts, misses = [id_map, detection], None
         if distances is not None:
             parts.append(distances.level_results(evaluation, sets.ood, model, **metrics))
-            distances = distances.with_misses(methods.table, names)
-            shift, misses = distances.results(seed), distances.miss_results(model, model_seed)
+            degrees, shift = distances.degrees, distances.results(seed)
+            by_detector = follow_all(degrees, methods.table, names, list(distances.axes))
+            distances = replace(distances, misses=by_detector, images=statistics)
+            n_ood = int((degrees["dataset"] != ID_TEST).sum())
+            misses = follow_results(by_detector, n_ood, model, model_seed)
         results = joined(parts).assign(seed=model_seed)
         if membership is not None:
             results = membership.without_thresholds(results)
@@ -331,7 +330,7 @@ class EvaluationOutcome:
     @property
     def recommended(self) -> str | None:
         """The detector that the verdict recommends, if any."""
-        return _recommended(self.everything)
+        return self.verdict.recommended
 
     def write(self, folder: Path) -> None:
         """Writes ``scores.parquet``, ``results.*`` and the tests between detectors.
@@ -343,8 +342,3 @@ class EvaluationOutcome:
             write_table(self.best, folder / "significance_best.parquet")
             write_csv(significance_of(self.evaluation), folder / "significance.csv")
         write_results(self.everything, folder)
-
-
-def _recommended(results: pd.DataFrame) -> str | None:
-    rows = results[(results["kind"] == VERDICT.name) & (results["metric"] == "recommended")]
-    return next(iter(rows["detector"]), None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.common.files import read_table, write_csv
+from ood_lab.common.files import write_csv
 from ood_lab.common.grouping import with_keys
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.detectors import DEFAULT_ALPHA, KNN, CalibratedDetector
@@ -31,14 +31,11 @@ from ood_lab.report.detection.image_strips import ID_IMAGES, UNUSUAL_BY, IDImage
 from ood_lab.report.rendering.blocks import Block, Folded, Text
 from ood_lab.report.rendering.table import Cell, Head, Table, name_cell
 from ood_lab.report.results_lookup import RunView
-from ood_lab.report.shift.distance_page import MeasuredDistances
 from ood_lab.schema.results import of_kind
 from ood_lab.schema.run_record import Facts, RunRecord
 
 #: Of more training images nobody looks at the most unusual ones.
 MOST = 20_000
-#: Statistics of the images of a run.
-STATISTICS = "image_statistics.parquet"
 
 
 def write_page(
@@ -48,23 +45,11 @@ def write_page(
 
     ``banks`` give features to draw, as far as there are any, ``data`` images to show.
     """
-    scores, distances, verdict = outcome.scores, outcome.distances, view.verdict
+    scores = outcome.scores
     evaluated = [name for name in scores["dataset"].unique() if name not in data.csid_names]
     unusual = unusual_training_images(data, banks.get("train"))
     if unusual is not None:
         write_csv(unusual.table, folder / ID_IMAGES)
-    measured = None
-    if distances is not None:
-        measured = MeasuredDistances(
-            distances.degrees,
-            distances.summary,
-            distances.axes,
-            verdict.named if verdict else None,
-            view.record.distance,
-            distances.misses,
-            causes=verdict.causes if verdict else pd.DataFrame(),
-            images=read_table(folder / STATISTICS),
-        )
     maps = maps_of_run(data, banks, outcome)
     write_report(
         folder / "report.html",
@@ -75,7 +60,7 @@ def write_page(
         legends={of.name: of.legend for of in maps},
         classes=data.classes,
         hierarchy=outcome.hierarchy,
-        measured=measured,
+        measured=outcome.distances,
         id_images=unusual,
         pixels=of_kind(outcome.everything, PIXELS.name),
         published=published_blocks(outcome.everything, view.record, str(data.name)),
@@ -90,8 +75,7 @@ def maps_of_run(data: OODDataModule, banks: Banks, outcome: EvaluationOutcome) -
     of_test = scores[scores["dataset"] == "test"]
     thresholds = {n: float(of_test[n].quantile(1 - DEFAULT_ALPHA)) for n in detectors}
     largest = {n: float(scores[n].max()) for n in detectors}
-    transform = data.predict_dataset("test").transform
-    return place_maps(detectors, sets, thresholds, largest, transform)
+    return place_maps(detectors, sets, thresholds, largest, data.predict_dataset("test").transform)
 
 
 def unusual_training_images(data: OODDataModule, bank: FeatureBank | None) -> IDImages | None:
@@ -110,8 +94,9 @@ def unusual_training_images(data: OODDataModule, bank: FeatureBank | None) -> ID
         return None
     knn = KNN().fit(bank)
     scores = cross_fitted_scores(knn, bank)
-    source: dict[str, Any] = {"weights_sha256": "", "transform": "", "groups": bank.groups}
-    ranked = CalibratedDetector.of(knn, scores, DEFAULT_ALPHA, **source)
+    ranked = CalibratedDetector.of(
+        knn, scores, DEFAULT_ALPHA, weights_sha256="", transform="", groups=bank.groups
+    )
     return id_images(data.splits["train"], {UNUSUAL_BY: (bank, scores)}, {UNUSUAL_BY: ranked})
 
 
@@ -146,10 +131,9 @@ def _published(
     facts: Facts,
 ) -> Folded:
     about = pairs[0][0].reference.about
-    differences = protocol_differences([row for row, _ in pairs], facts)
     words = "; ".join(
         f"{d['field']}: {d['run']} here, {d['paper']} in the paper"
-        for d in differences.to_dict("records")
+        for d in protocol_differences([row for row, _ in pairs], facts).to_dict("records")
     )
     how = f"The protocols differ. {words}." if words else "All that is stated agrees."
     note = f"{how} Compare: python eval.py task=verify task.run_folder=RUN task.row={name}"

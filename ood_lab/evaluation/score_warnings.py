@@ -46,10 +46,10 @@ def suspicious(evaluation: Evaluation, detectors: Detectors) -> list[str]:
     """
     package = __name__.partition(".")[0]
     foreign = {n for n, d in detectors.items() if type(d).__module__.partition(".")[0] != package}
-    inverted: set[str] = set()
-    constant: list[str] = []
-    low: list[tuple[float, str]] = []
-    tied: list[tuple[float, str]] = []
+    inverted = set()
+    constant = []
+    low = []
+    tied = []
     positive = evaluation.fpr95_positive
     rows = {ood: evaluation.rows_of(ood) for ood in evaluation.ood_names}
     for name in evaluation.detectors:

@@ -20,7 +20,7 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_lists import Listing
 from ood_lab.detectors import Detector, DetectorRefusal, unserved, unsuited
-from ood_lab.detectors.base import Detectors
+from ood_lab.detectors.base import Detectors, Reasons
 from ood_lab.evaluation.detector_fitting import second_pass
 from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, PartSink, files_to_make
 from ood_lab.evaluation.streaming_scores import ScoredSet, ScoreSink, identity_of, read_scored
@@ -32,7 +32,6 @@ from ood_lab.features.extraction_hooks import BankColumn, Columns
 from ood_lab.features.extraction_pass import DatasetParts, pass_through
 from ood_lab.features.image_groups import group_count
 from ood_lab.models import Backbone
-from ood_lab.models.head_kind import Part
 from ood_lab.schema.run_record import BankRecord
 
 log = logging.getLogger(__name__)
@@ -66,13 +65,13 @@ def chosen_sets(data: OODDataModule, shift: Settings) -> list[str]:
     return leveled
 
 
-def split_by_columns(detectors: Detectors, backbone: Backbone) -> tuple[Detectors, dict[str, str]]:
+def split_by_columns(detectors: Detectors, backbone: Backbone) -> tuple[Detectors, Reasons]:
     """Detectors the backbone can serve, and the reason for each of the others."""
 
     def reason(name: str, detector: Detector) -> str | None:
         try:
             columns = hooks_of([detector])
-            needed: list[Part] = [*detector.reads]
+            needed = [*detector.reads]
             if any(column.needs_input_grad for column in columns):
                 needed.append("gradients")
             text = unserved(name, needed, backbone.gives, backbone.name)
@@ -89,7 +88,7 @@ def split_by_columns(detectors: Detectors, backbone: Backbone) -> tuple[Detector
 
 def split_by_reason(
     detectors: Detectors, reason: Callable[[str, Detector], str | None]
-) -> tuple[Detectors, dict[str, str]]:
+) -> tuple[Detectors, Reasons]:
     """Detectors that can be scored, and the reason for each of the others; None = there is none."""
     reasons = {name: reason(name, detector) for name, detector in detectors.items()}
     usable = {name: detector for name, detector in detectors.items() if reasons[name] is None}
@@ -104,7 +103,7 @@ def check_sizes(detectors: Detectors, data: OODDataModule, classes: int) -> None
     Raises:
         UserError: that is all of them.
     """
-    refused: dict[str, str] = {}
+    refused = {}
     for name, detector in detectors.items():
         try:
             if detector.fit_split is not None:
@@ -300,7 +299,7 @@ class Extraction:
 
         second_pass(self.trainer, detectors, fit_bank, limit, banks, sources)
 
-    def for_fits(self, detectors: Detectors, selection: Sequence[str] = ()) -> Banks:
+    def for_fits(self, detectors: Detectors, selection: Sequence[str]) -> Banks:
         """The banks that detectors are fitted on, and those of ``selection``.
 
         Where all that are fitted on train learn nothing but sums from it, it is not kept.
@@ -313,7 +312,17 @@ class Extraction:
             width = self.backbone.num_features
             rows = [name for name, d in on_it.items() if d.reads_rows(n, width)]
             if split == "train" and on_it and not rows and split not in selection:
-                bank = self._sums(split, moments)
+                with self.stages("extract"):
+                    bank = sums_bank(
+                        self.trainer,
+                        self.backbone,
+                        self.data.predict_dataset(split),
+                        moments,
+                        self.root,
+                        batch_size=self.passes.batch_size,
+                        num_workers=self.passes.num_workers,
+                        network=self.passes.network,
+                    )
             elif on_it or split in selection:
                 if rows:
                     log.info("the features of '%s' are kept: %s need them", split, ", ".join(rows))
@@ -345,19 +354,6 @@ class Extraction:
             return None
         record.n = len(images)
         return read_scored(files, record, self.backbone.num_classes, images.labels, kept)
-
-    def _sums(self, split: str, moments: Collection[str]) -> FeatureBank | None:
-        with self.stages("extract"):
-            return sums_bank(
-                self.trainer,
-                self.backbone,
-                self.data.predict_dataset(split),
-                moments,
-                self.root,
-                batch_size=self.passes.batch_size,
-                num_workers=self.passes.num_workers,
-                network=self.passes.network,
-            )
 
     def features(self, splits: Sequence[str], images: Sequence[ImageDataset] = ()) -> Tensors:
         """Features of sets, ``[n, D]`` each, see :meth:`of_sets`."""

@@ -15,8 +15,9 @@ from lightning import Trainer
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors import Detector, DetectorRefusal, checked_score
-from ood_lab.detectors.base import Detectors
+from ood_lab.detectors.base import Detectors, Reasons
 from ood_lab.evaluation.detector_fitting import each_that_works, fit_within
 from ood_lab.evaluation.detector_tuning import Selection, Tuning, with_tuned
 from ood_lab.evaluation.prediction.table_parts import PartFiles, PartSink
@@ -46,10 +47,10 @@ class ScoredSet:
     predictions: Tensor
     num_classes: int
     record: BankRecord
-    scores: Mapping[str, Tensor]
-    refused: Mapping[str, str] = field(default_factory=dict)
+    scores: Tensors
+    refused: Reasons = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
-    columns: Mapping[str, Tensor] = field(default_factory=dict)
+    columns: Tensors = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.index)
@@ -70,7 +71,7 @@ class ScoreSink(PartSink):
     ) -> None:
         super().__init__(files)
         self._detectors, self._kept = detectors, kept
-        self._refused: dict[str, str] = {}
+        self._refused: Reasons = {}
         self._seconds: dict[str, float] = {}
 
     def rows(self, block: FeatureBank) -> pd.DataFrame:
@@ -109,7 +110,7 @@ def read_scored(
     Raises:
         UserError: a part is missing or damaged, or its rows are not those of the set.
     """
-    refused: dict[str, str] = {}
+    refused: Reasons = {}
     seconds: dict[str, float] = {}
     for part in files.parts.numbers:
         facts = files.facts(part)
@@ -156,7 +157,7 @@ class Fitted:
     detectors: Detectors
     seconds: dict[str, float]
     selection: Selection
-    refused: dict[str, str]
+    refused: Reasons
 
 
 def fit_before(
@@ -170,7 +171,7 @@ def fit_before(
 
     def chosen_and_fitted() -> Fitted:
         selection = tuning.select(detectors, banks, limit, seed)
-        both, refused = with_tuned(detectors, selection.detectors), dict[str, str]()
+        both, refused = with_tuned(detectors, selection.detectors), Reasons()
         seconds = each_that_works(both, fit, refused) if both else {}
         return Fitted({name: both[name] for name in seconds}, seconds, selection, refused)
 
@@ -196,7 +197,7 @@ def joined_scores(
     parts: dict[str, pd.DataFrame],
     sets: Mapping[str, ScoredSet],
     detectors: Detectors,
-    refused: dict[str, str],
+    refused: Reasons,
     fit_seconds: Mapping[str, float],
 ) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
     """As ``score_banks``, of sets that have been scored."""

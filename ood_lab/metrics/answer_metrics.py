@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ood_lab.metrics.resampling.clustered_bootstrap import share
-from ood_lab.schema.arrays import Floats, Ints
+from ood_lab.schema.arrays import Ints, MetricValues
 
 Counts = Ints
 #: Which questions recall is a share of: all whose right answer is yes, or those of them that were
@@ -46,7 +46,7 @@ def outcome_counts(truth: ArrayLike, yes: ArrayLike, no: ArrayLike) -> Counts:
     return np.stack(columns, axis=-1).astype(np.int64)
 
 
-def yes_no_metrics(counts: ArrayLike, recall_of: RecallOf = "asked") -> dict[str, Floats]:
+def yes_no_metrics(counts: ArrayLike, recall_of: RecallOf = "asked") -> MetricValues:
     """Accuracy, precision, recall, F1, MCC and the rate of "yes" of counts ``[..., 6]``.
 
     ``accuracy = (TP + TN) / N``, ``P = TP / (TP + FP)``, ``R = TP / n_yes`` with the number
@@ -99,7 +99,7 @@ TWO_CLASS_METRICS = (
 )
 
 
-def two_class_metrics(counts: ArrayLike) -> dict[str, Floats]:
+def two_class_metrics(counts: ArrayLike) -> MetricValues:
     """Precision, recall and F1 of both answers, their plain means, accuracy and rate of "yes".
 
     ``P_yes = TP / (TP + FP)``, ``R_yes = TP / n_yes``, ``P_no = TN / (TN + FN)``,
@@ -119,7 +119,7 @@ def two_class_metrics(counts: ArrayLike) -> dict[str, Floats]:
     return {name: values[name] for name in TWO_CLASS_METRICS}
 
 
-def mean_over_prompts(counts: ArrayLike) -> dict[str, Floats]:
+def mean_over_prompts(counts: ArrayLike) -> MetricValues:
     """The metrics of each wording, then their mean: ``[..., P, 6] -> [...]``.
 
     The mean of precisions is not the precision of pooled counts.
@@ -139,7 +139,7 @@ AMBER_EPSILON = 0.001
 EXISTENCE_EPSILON = 0.001
 
 
-def caption_metrics(counts: ArrayLike) -> dict[str, Floats]:
+def caption_metrics(counts: ArrayLike) -> MetricValues:
     """CHAIR, Cover, Hal and Cog of counts ``[..., 8]``.
 
     ``CHAIR = flagged / nouns`` (hallucinated among all named objects), ``Cover = covered / truth``,

@@ -7,14 +7,14 @@ does not: it holds the true best one in at least 95% of the samples.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import scipy  # loads scipy.special when it is used
 
 from ood_lab.common.random_streams import stream
-from ood_lab.metrics.resampling.group_intervals import Ends
+from ood_lab.metrics.resampling.intervals import Ends
 from ood_lab.metrics.resampling.significance import draws_covariance, placements, summed_variance
 from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.schema.arrays import Bools, Floats
@@ -99,14 +99,13 @@ class JointEstimate:
         return ~missing & ~(behind > reach[:, None] * self.spread + 1e-12).any(axis=1)
 
     def ends(self, alpha: float = ALPHA) -> Ends:
-        """Simultaneous intervals of shares in [0, 1], ``[D]`` each; NaN where nothing is known.
+        """Simultaneous intervals of shares in [0, 1], ``[2, D]``; NaN where nothing is known.
 
         ``expit(logit v ± c s / (v (1 - v)))`` with the critical value c of the largest of all
         errors: all D intervals hold together with probability 1 - alpha.
         """
-        nothing = np.full(len(self.values), np.nan)
         if not self.known:
-            return nothing, nothing
+            return np.full((2, len(self.values)), np.nan)
         error = np.sqrt(np.maximum(np.diag(self.covariance), 0))
         ratios = np.divide(
             np.abs(self._errors.T), error, out=np.zeros_like(self._errors.T), where=error > 1e-9
@@ -114,7 +113,17 @@ class JointEstimate:
         inside = np.clip(self.values, 1e-12, 1 - 1e-12)
         reach = np.quantile(ratios.max(axis=1), 1 - alpha) * error / (inside * (1 - inside))
         logit = scipy.special.logit(inside)
-        return scipy.special.expit(logit - reach), scipy.special.expit(logit + reach)
+        return np.asarray(scipy.special.expit([logit - reach, logit + reach]))
+
+    def ends_beyond(self, bounds: Ends) -> Ends:
+        """Simultaneous intervals, no narrower than those that each detector has by itself.
+
+        The bootstrap and the exact intervals near 0 and 1 know what a normal approximation does
+        not: errors of 0 are no certainty.
+        """
+        low, high = self.ends()
+        low, high = np.where(low == high, np.nan, [low, high])
+        return np.stack([np.fmin(low, bounds[0]), np.fmax(high, bounds[1])])
 
     def behind(self, place: int, alpha: float = ALPHA) -> tuple[Floats, Floats, Floats]:
         """By how much each detector is behind one, and the ends of the simultaneous intervals."""
@@ -167,25 +176,6 @@ def drawn_means(evaluation: Evaluation, metric: str, sets: Sequence[str]) -> Joi
     values, draws = evaluation.mean(metric, sets)
     smallest = min(evaluation.n_id, *(evaluation.sets.n_ood[g] for g in evaluation.places(sets)))
     return JointEstimate(values, draws_covariance(draws), smallest - 1)
-
-
-def turned(estimate: JointEstimate) -> JointEstimate:
-    """The same where lower is better."""
-    return replace(estimate, values=-estimate.values)
-
-
-def with_own_ends(estimate: JointEstimate, bounds: Ends) -> Ends:
-    """Simultaneous intervals, no narrower than those that each detector has by itself.
-
-    The bootstrap and the exact intervals near 0 and 1 know what a normal approximation does not:
-    errors of 0 are no certainty.
-    """
-    low, high = estimate.ends()
-    point = low == high
-    return (
-        np.fmin(np.where(point, np.nan, low), bounds[0]),
-        np.fmax(np.where(point, np.nan, high), bounds[1]),
-    )
 
 
 def _freedom(covariances: Sequence[Floats], sizes: Sequence[int]) -> float:

@@ -12,6 +12,7 @@ from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.resampling.significance import delong, delong_p_values, holm
 from ood_lab.metrics.score_evaluation import FEWEST_OF_A_VERDICT, Evaluation
 from ood_lab.schema.arrays import Floats, Ints
+from ood_lab.schema.image_columns import MADE_OF
 from ood_lab.schema.image_statistics import PIXELS
 from ood_lab.schema.results import Kind
 
@@ -21,6 +22,9 @@ from ood_lab.schema.results import Kind
 CAUSE = Kind(
     "cause", "image", ("dataset", "statistic", "median", "median_id", "p_holm", "detector")
 )
+_COLUMNS = [
+    *("dataset", "statistic", "value", "ci_low", "ci_high", "n", "median", "median_id", "p_holm")
+]
 #: Distance of an AUROC from 50% below which a significant difference is not called a cause.
 FAINT = 0.1
 #: Standard deviations that matched images may differ by (Austin 2011, doi 10.1002/pst.433).
@@ -57,9 +61,8 @@ def causes_of(
         ``dataset, statistic, value, ci_low, ci_high, n, median, median_id, p_holm``.
     """
     usable = [s for s in statistics if images[s].notna().all() and images[s].nunique() > 1]
-    columns = ["dataset", "statistic", "value", "ci_low", "ci_high", "n", "median", "median_id"]
     if not usable or set(images["dataset"]) <= {"test"}:
-        return pd.DataFrame(columns=[*columns, "p_holm"])
+        return pd.DataFrame(columns=_COLUMNS)
     evaluation = Evaluation.of_numbers(images, usable, resampling)
     low, high = evaluation.sets.ends["auroc"]
     rows = []
@@ -96,11 +99,11 @@ def _p_values(evaluation: Evaluation, rows: pd.DataFrame, outside: Floats) -> Fl
     if min(len(inside), len(outside)) < 2:
         return np.ones(inside.shape[1])
     if (made_of := evaluation.made_of(rows)) is None:
-        p: Floats = scipy.stats.mannwhitneyu(inside, outside, axis=0).pvalue
+        p = scipy.stats.mannwhitneyu(inside, outside, axis=0).pvalue
         return np.nan_to_num(p, nan=1.0)  # a statistic that is the same in both
     # Against a score that is the same for all images, whose AUROC is 50% without any variance.
     level = [np.column_stack([of, np.zeros(len(of))]) for of in (inside, outside)]
-    values, covariance = delong(level[0], level[1], (made_of[0], made_of[1]))
+    values, covariance = delong(level[0], level[1], made_of)
     return delong_p_values(values, covariance)[:-1, -1]
 
 
@@ -123,7 +126,7 @@ def matched_rows(inside: Floats, outside: Floats) -> tuple[Ints, Ints]:
     """
     caliper = CALIPER * np.sqrt((inside.var() + outside.var()) / 2)
     a, b = np.argsort(inside, kind="stable"), np.argsort(outside, kind="stable")
-    pairs: list[tuple[int, int]] = []
+    pairs = []
     i = j = 0
     while i < len(a) and j < len(b):
         gap = inside[a[i]] - outside[b[j]]
@@ -164,20 +167,19 @@ def matched_aurocs(
     for name, statistic in zip(first["dataset"], first["statistic"], strict=True):
         inside, outside = (joined[joined["dataset"] == of] for of in ("test", name))
         i, j = matched_rows(inside[statistic].to_numpy(float), outside[statistic].to_numpy(float))
-        row = {"dataset": name, "statistic": statistic, "detector": detector, "n": 2 * len(i)}
-        numbers = dict.fromkeys(("value", "ci_low", "ci_high"), np.nan)
+        value = low = high = np.nan
         if len(i) >= FEWEST_OF_A_VERDICT:
             pairs = pd.concat([inside.iloc[i], outside.iloc[j]], ignore_index=True)
             alike = Evaluation.of_numbers(pairs, [detector], resampling).sets
-            low, high = (float(end[0, 0]) for end in alike.ends["auroc"])
-            numbers = {"value": float(alike.values["auroc"][0, 0]), "ci_low": low, "ci_high": high}
-        rows.append({**row, **numbers})
-    return pd.DataFrame(rows)
+            value = float(alike.values["auroc"][0, 0])
+            low, high = alike.ends["auroc"][:, 0, 0].tolist()
+        rows.append((name, statistic, detector, 2 * len(i), value, low, high))
+    columns = ["dataset", "statistic", "detector", "n", "value", "ci_low", "ci_high"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def cause_results(
     images: pd.DataFrame,
-    statistics: Sequence[str],
     scores: pd.DataFrame,
     detector: str | None,
     *,
@@ -187,13 +189,14 @@ def cause_results(
     """:func:`causes_of` and :func:`matched_aurocs` as rows of :data:`CAUSE`.
 
     Args:
-        images: ``dataset, index`` and the statistics, of ID test and the OOD sets.
-        statistics: columns of it.
+        images: ``dataset, index, path, made_of`` and the statistics, of ID test and the OOD sets.
         scores: see :func:`matched_aurocs`.
         detector: the recommended one; None = there is none.
         model: name of the network.
         resampling: of the bootstrap; its seed is that of the run.
     """
+    keys = ("dataset", "index", "path", MADE_OF)
+    statistics = [str(name) for name in images if name not in keys]
     causes = causes_of(images, statistics, resampling)
     parts = [causes.assign(metric="auroc")]
     if detector is not None:

@@ -39,13 +39,11 @@ def mean_average_precision(
         right = (w[:, order] * there[order]).cumsum(axis=1)[:, ends]
         gained = np.diff(right, prepend=0.0, axis=1)
         with np.errstate(invalid="ignore"):  # no weight yet, or none at all
-            precision = np.nan_to_num(right / passed)
-            precisions.append((gained * precision).sum(axis=1) / right[:, -1])
+            precisions.append((gained * np.nan_to_num(right / passed)).sum(axis=1) / right[:, -1])
     defined = ~np.isnan(precisions)
     total = np.where(defined, precisions, 0.0).sum(axis=0)
     with np.errstate(invalid="ignore"):
-        values: Floats = total / defined.sum(axis=0)
-    return values
+        return total / defined.sum(axis=0)
 
 
 HIERARCHY_COLUMNS = ["subset", "metric", "name", "n", "correct", "value", "ci_low", "ci_high"]
@@ -91,8 +89,7 @@ def hierarchy_table(
     if label.size and label.max() >= len(names):
         raise ValueError(f"label {label.max()} is none of the {len(names)} classes")
     rows: list[tuple[object, ...]] = []
-    everything = np.ones(label.size, dtype=bool)
-    for subset, mask in {ALL: everything, **(subsets or {})}.items():
+    for subset, mask in {ALL: np.ones(label.size, dtype=bool), **(subsets or {})}.items():
         inside = np.asarray(mask, dtype=bool) & (label >= 0)
         right = inside & (label == prediction)
         n = np.bincount(label[inside], minlength=len(names))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +50,10 @@ class MissDistances:
     nearer: Estimate
     beyond: Estimate | None
     explained: Estimate
+
+
+#: Of every detector and column of the degrees.
+Misses = dict[tuple[str, str], MissDistances | None]
 
 
 def follow(
@@ -113,13 +117,13 @@ def missed(degrees: pd.DataFrame, scores: pd.DataFrame, detector: str) -> pd.Dat
 
 def follow_all(
     degrees: pd.DataFrame, scores: pd.DataFrame, detectors: Sequence[str], axes: Sequence[str]
-) -> dict[tuple[str, str], MissDistances | None]:
+) -> Misses:
     """:func:`follow` of the misses of every detector, by detector and column of the degrees.
 
     None where the score is itself that distance (rank correlation above 0.98): it explains its own
     misses whatever the data are. See :func:`missed` for the tables.
     """
-    distances: dict[tuple[str, str], MissDistances | None] = {}
+    distances: Misses = {}
     for name in detectors:
         rows = missed(degrees, scores, name)
         baseline = rows[BASELINE] if name != BASELINE and BASELINE in rows else None
@@ -132,9 +136,7 @@ def follow_all(
     return distances
 
 
-def follow_results(
-    distances: Mapping[tuple[str, str], MissDistances | None], n: int, model: str, seed: int
-) -> pd.DataFrame:
+def follow_results(distances: Misses, n: int, model: str, seed: int) -> pd.DataFrame:
     """A results table of the misses: see :class:`MissDistances`.
 
     Args:
@@ -168,8 +170,7 @@ def miss_rates(distance: Floats, missed: np.ndarray) -> tuple[Floats, Floats, Fl
 def _equal_levels(values: Floats) -> np.ndarray:
     """Level of every value; equal values share one."""
     count = int(np.clip(len(values) // _PER_LEVEL, 2, _LEVELS))
-    edges = np.quantile(values, np.arange(1, count) / count)
-    return np.searchsorted(edges, values, side="left")
+    return np.searchsorted(np.quantile(values, np.arange(1, count) / count), values, side="left")
 
 
 def _some(estimate: Estimate | None) -> Estimate:
@@ -180,7 +181,7 @@ def _some(estimate: Estimate | None) -> Estimate:
 def _nearer_pairs(
     far: Floats,
     missed: np.ndarray,
-    photos: np.ndarray | None = None,
+    photos: np.ndarray | None,
     strata: np.ndarray | None = None,
 ) -> Estimate | None:
     """Share of the pairs in which the missed image is nearer, within strata where they are given.
@@ -188,12 +189,10 @@ def _nearer_pairs(
     Weighted by their numbers of pairs; None where no stratum has two images of each. Photographs
     whose images are in several strata add up over them.
     """
-    groups = [np.arange(len(far))]
-    if strata is not None:
-        groups = [np.flatnonzero(strata == s) for s in np.unique(strata)]
+    strata = np.zeros(len(far)) if strata is None else strata
     value = variance = pairs = 0.0
     rows, shares = [], []
-    for group in groups:
+    for group in (np.flatnonzero(strata == stratum) for stratum in np.unique(strata)):
         near, other = group[missed[group]], group[~missed[group]]
         if min(len(near), len(other)) >= 2:
             weight = float(len(near) * len(other))

@@ -58,10 +58,8 @@ def threshold_at_tpr(ood_scores: ArrayLike, tpr: float = 0.95) -> float:
     Raises:
         ValueError: no scores, scores that are not finite, or a tpr outside (0, 1].
     """
-    if not 0 < tpr <= 1:
-        raise ValueError(f"tpr: expected a share in (0, 1], got {tpr}")
     ordered = np.sort(as_scores(ood_scores, "ood_scores"))
-    return float(ordered[ordered.size - required_count(ordered.size, tpr)])
+    return SortedScores(ordered, ordered)._threshold(tpr, "ood")
 
 
 def precision_area(

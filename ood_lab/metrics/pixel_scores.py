@@ -40,8 +40,7 @@ def pixel_counts(scores: Floats, mask: NDArray[np.bool_], thresholds: Floats) ->
     """
     levels = np.searchsorted(thresholds, scores.ravel(), side="right")
     regions, _ = ndimage.label(mask, np.ones((3, 3)))
-    share = mask / np.bincount(regions.ravel())[regions]
-    weights = (~mask, mask, share)
+    weights = (~mask, mask, mask / np.bincount(regions.ravel())[regions])
     length = len(thresholds) + 1
     return np.stack([np.bincount(levels, w.ravel(), minlength=length) for w in weights])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -12,13 +12,14 @@ from numpy.typing import ArrayLike
 
 from ood_lab.common.random_streams import Resampling, stream
 from ood_lab.metrics.id_metrics import mean_average_precision
-from ood_lab.metrics.record import FPR95, ID_MAP, metric_of
+from ood_lab.metrics.record import ID_MAP, Metric
 from ood_lab.metrics.resampling.group_intervals import (
     effective_size,
     photographs,
     sample_size,
 )
 from ood_lab.metrics.resampling.intervals import (
+    Ends,
     bootstrap_interval,
     percentile_interval,
     wilson_interval,
@@ -32,8 +33,8 @@ from ood_lab.metrics.shift_metrics import (
     shift_sensitivity,
 )
 from ood_lab.schema.arrays import Floats
-from ood_lab.schema.image_columns import AXES, GROUP
-from ood_lab.schema.results import Kind
+from ood_lab.schema.image_columns import AXES, GROUP, LEVELS
+from ood_lab.schema.results import Kind, Row
 
 #: ``n`` = ``n_id`` + ``n_ood``; ``shift_level``: place of the set in the declared shift order.
 KIND = Kind("detection", "image", ("detector", "dataset", "shift_level", "n_id", "n_ood"))
@@ -47,8 +48,6 @@ _LEVELS_OF_A_CORRELATION = 3
 
 #: Entries of the weights of images that are worked on together.
 _BLOCK = 4_000_000
-
-Row = dict[str, Any]
 
 
 def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
@@ -91,16 +90,21 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     rows = [
         *_accuracy_rows(evaluation.test_rows),
         *_csid_accuracy_rows(evaluation),
-        *_set_rows(evaluation),
+        *(
+            row
+            for group, name in enumerate(evaluation.ood_names)
+            for row in _group_rows(
+                evaluation, evaluation.sets, group, evaluation.named_metrics, dataset=name
+            )
+        ),
         *_mean_rows(evaluation),
         *_dad_rows(evaluation),
         *(row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)),
         *(row for cell in evaluation.failures for row in _failure_rows(evaluation, cell)),
     ]
-    place = evaluation.shift_levels
-    table = _results_table(
-        rows, model, evaluation.resampling.seed, evaluation.n_id, place, evaluation.unit
-    )
+    seed, n = evaluation.resampling.seed, evaluation.n_id
+    table = _results_table(rows, model, seed, n, evaluation.unit)
+    table["shift_level"] = table["dataset"].map(evaluation.shift_levels).astype("float64")
     table.attrs["fpr95_positive"] = evaluation.fpr95_positive
     return table
 
@@ -109,9 +113,8 @@ def levels_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     """The rows of :func:`results_of` that are about levels of shift."""
     evaluation.draw_all(failures=False)
     rows = [row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)]
-    return _results_table(
-        rows, model, evaluation.resampling.seed, evaluation.n_id, {}, evaluation.unit
-    )
+    seed, n = evaluation.resampling.seed, evaluation.n_id
+    return _results_table(rows, model, seed, n, evaluation.unit)
 
 
 def accuracy_of(id_rows: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
@@ -124,7 +127,7 @@ def accuracy_of(id_rows: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
     """
     n = sample_size(id_rows)
     unit = KIND.unit if n == len(id_rows) else GROUP
-    return _results_table(_accuracy_rows(id_rows), model, seed, n, {}, unit)
+    return _results_table(_accuracy_rows(id_rows), model, seed, n, unit)
 
 
 def map_of(
@@ -150,7 +153,7 @@ def map_of(
     value = mean_average_precision(scores, targets)[0]
     row = {"detector": None, "dataset": None, "n_ood": 0, "metric": ID_MAP.name, "value": value}
     rows = [row | {"ci_low": float(low), "ci_high": float(high)}]
-    return _results_table(rows, model, resampling.seed, n, {})
+    return _results_table(rows, model, resampling.seed, n)
 
 
 def _results_table(
@@ -158,48 +161,36 @@ def _results_table(
     model: str,
     seed: int,
     n_id: int,
-    place: Mapping[str, float],
     unit: str = KIND.unit,
 ) -> pd.DataFrame:
     table = KIND.table(rows, model=model, seed=seed).assign(unit=unit)
     table["n_id"] = table["n_id"].astype("float64").fillna(n_id).astype("int64")
     table["n"] = table["n_id"] + table["n_ood"]
-    table["shift_level"] = table["dataset"].map(place).astype("float64")
-    for axis in AXES:
-        table[f"{axis}_level"] = table[f"{axis}_level"].astype("float64")
-    return table
-
-
-def _metric_names(evaluation: Evaluation) -> list[str]:
-    """The metrics of a set, or of a level, with the headline FPR95 in its place."""
-    names = [metric.name for metric in evaluation.metrics]
-    return [*names[:1], FPR95.name, *names[1:]]
+    return table.astype(dict.fromkeys([*LEVELS, "shift_level"], "float64"))
 
 
 def _estimate_rows(
-    evaluation: Evaluation, metric: str, values: Floats, ends: tuple[Floats, Floats], **common: Any
+    evaluation: Evaluation, metric: str, values: Floats, ends: Ends, **common: Any
 ) -> Iterator[Row]:
-    """One row per detector from ``values [D]`` and the two ends of the intervals."""
-    rows = zip(evaluation.detectors, values, ends[0], ends[1], strict=True)
-    for detector, value, low, high in rows:
-        yield {
-            "detector": detector,
-            "metric": metric,
-            "value": value,
-            "ci_low": low,
-            "ci_high": high,
-            **common,
-        }
+    """One row per detector from ``values [D]`` and their intervals."""
+    for detector, value, (low, high) in zip(evaluation.detectors, values, ends.T, strict=True):
+        estimate = {"metric": metric, "value": value, "ci_low": low, "ci_high": high}
+        yield {"detector": detector} | estimate | common
 
 
 def _group_rows(
-    evaluation: Evaluation, measured: CellScores, group: int, metrics: Sequence[str], **common: Any
+    evaluation: Evaluation,
+    measured: CellScores,
+    group: int,
+    metrics: Sequence[Metric],
+    begins: str = "",
+    **common: Any,
 ) -> Iterator[Row]:
-    n_ood = measured.n_ood[group]
-    for metric in metrics:
-        low, high = (end[:, group] for end in measured.ends[metric])
-        values = measured.values[metric][:, group]
-        yield from _estimate_rows(evaluation, metric, values, (low, high), n_ood=n_ood, **common)
+    """Rows of one group of images, whose metrics have names that begin with ``begins``."""
+    for name in (metric.name for metric in metrics):
+        values, ends = measured.values[name][:, group], measured.ends[name][:, :, group]
+        sizes = {"n_ood": measured.n_ood[group]}
+        yield from _estimate_rows(evaluation, begins + name, values, ends, **sizes, **common)
 
 
 def _failure_rows(evaluation: Evaluation, cell: FailureCell) -> Iterator[Row]:
@@ -229,17 +220,10 @@ def _csid_accuracy_rows(evaluation: Evaluation) -> Iterator[Row]:
         yield from _accuracy_rows(evaluation.id_rows, "id_accuracy_full_spectrum")
 
 
-def _set_rows(evaluation: Evaluation) -> Iterator[Row]:
-    for group, name in enumerate(evaluation.ood_names):
-        yield from _group_rows(
-            evaluation, evaluation.sets, group, _metric_names(evaluation), dataset=name
-        )
-
-
 def _mean_rows(evaluation: Evaluation) -> Iterator[Row]:
     for mean, names in evaluation.means.items():
         n_ood = sum(evaluation.sets.n_ood[member] for member in evaluation.places(names))
-        for metric in _metric_names(evaluation):
+        for metric in (metric.name for metric in evaluation.named_metrics):
             values, _ = evaluation.mean(metric, names)
             ends = evaluation.mean_ends(metric, names)
             yield from _estimate_rows(
@@ -251,8 +235,9 @@ def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
     n_ood, dads = evaluation.sets.n_ood, {}
     if evaluation.has_dad:
         dads["dad"] = evaluation.dad(), n_ood[: len(evaluation.shift_levels)]
-    if evaluation.has_group_dad:
-        sizes = [[n_ood[p] for p in evaluation.places(n)] for n in evaluation.groups.values()]
+    groups = evaluation.groups.values()
+    if len(groups) >= 2 and max(map(len, groups)) > 1:
+        sizes = [[n_ood[p] for p in evaluation.places(n)] for n in groups]
         dads["dad_of_means"] = evaluation.dad_of_means(), [*chain.from_iterable(sizes)]
         dads["dad_pooled"] = evaluation.dad_pooled(), [*map(sum, sizes)]
     for name, ((values, draws), counts) in dads.items():
@@ -262,19 +247,17 @@ def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
 
 def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
     if len(of_set.axes) == len(AXES):
-        level_columns = [f"{axis}_level" for axis in AXES]
-        for cell, numbers in enumerate(of_set.cells[level_columns].to_numpy()):
-            levels = dict(zip(level_columns, numbers, strict=True))
+        for cell, numbers in enumerate(of_set.cells.to_numpy()):
             yield from _group_rows(
                 evaluation,
                 of_set.measured,
                 cell,
-                _metric_names(evaluation),
+                evaluation.named_metrics,
                 dataset=of_set.dataset,
-                **levels,
+                **dict(zip(LEVELS, numbers, strict=True)),
             )
     for axis in of_set.axes:
-        for metric in _metric_names(evaluation):
+        for metric in evaluation.named_metrics:
             yield from _axis_rows(evaluation, of_set, axis, metric)
     if "semantic" in of_set.axes:
         yield from _larger_rows(evaluation, of_set)
@@ -291,15 +274,14 @@ def _larger_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
         "all": (evaluation.sets, evaluation.places([of_set.dataset])[0]),
         "larger_semantic": (evaluation.as_sets([upper], evaluation.metrics), 0),
     }
-    metrics = [m for m in _metric_names(evaluation) if metric_of(m).has_course]
-    common: Row = {"dataset": of_set.dataset}
+    metrics = [metric for metric in evaluation.named_metrics if metric.has_course]
+    common = {"dataset": of_set.dataset}
     for name, (of_images, group) in images.items():
-        for row in _group_rows(evaluation, of_images, group, metrics, **common):
-            yield row | {"metric": f"{name}_images_{row['metric']}"}
+        yield from _group_rows(evaluation, of_images, group, metrics, f"{name}_images_", **common)
     for name, kept in {"all_cells": cells >= 0, "larger_semantic": cells >= start}.items():
         members = np.flatnonzero(kept)
         n_ood = sum(of_set.measured.n_ood[cell] for cell in members)
-        for metric in metrics:
+        for metric in (metric.name for metric in metrics):
             values, draws = of_set.mean_of(members, metric)
             ends = of_set.measured.mean_ends(metric, members, values, draws, evaluation.n_id)
             yield from _estimate_rows(
@@ -307,40 +289,41 @@ def _larger_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
             )
 
 
-def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: str) -> Iterator[Row]:
+def _axis_rows(
+    evaluation: Evaluation, of_set: LevelCells, axis: str, record: Metric
+) -> Iterator[Row]:
     """The level means of one metric along one axis, then their correlation and sensitivity."""
+    metric, n_id, measured = record.name, evaluation.n_id, of_set.measured
     values, draws = of_set.level_means(axis, metric)
     members = of_set.members(axis)
-    levels = list(members)
-    n_ood = np.array(of_set.measured.n_ood)
-    defined = ~np.isnan(of_set.measured.values[metric]).all(axis=0)
-    smallest = min(evaluation.n_id, int(n_ood[defined].min(initial=evaluation.n_id)))
-    for position, level in enumerate(levels):
+    levels, n_ood = list(members), np.array(measured.n_ood)
+    for position, (level, cells) in enumerate(members.items()):
+        mean, of_draws = values[:, position], draws[:, position]
         yield from _estimate_rows(
             evaluation,
             metric,
-            values[:, position],
-            of_set.measured.mean_ends(
-                metric, members[level], values[:, position], draws[:, position], evaluation.n_id
-            ),
+            mean,
+            measured.mean_ends(metric, cells, mean, of_draws, n_id),
             dataset=of_set.dataset,
-            n_ood=int(n_ood[members[level]].sum()),
+            n_ood=int(n_ood[cells].sum()),
             **{f"{axis}_level": level},
         )
-    if not metric_of(metric).has_course or len(levels) < 2:
+    if not record.has_course or len(levels) < 2:
         return
+    defined = ~np.isnan(measured.values[metric]).all(axis=0)
+    smallest = int(n_ood[defined].min(initial=n_id))
     for name, trend in TRENDS.items():
         if name == "correlation" and len(levels) < _LEVELS_OF_A_CORRELATION:
             continue
-        low, high = percentile_interval(trend(draws.swapaxes(0, 1), levels), smallest)
+        ends = percentile_interval(trend(draws.swapaxes(0, 1), levels), smallest)
         if name == "correlation":
             # Noise weakens it in every draw: near 1, all of them are below the truth.
-            low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
+            ends = np.full_like(ends, np.nan)
         yield from _estimate_rows(
             evaluation,
             f"{name}_{axis}_{metric}",
             trend(values.T, levels),
-            (low, high),
+            ends,
             dataset=of_set.dataset,
             n_ood=int(n_ood.sum()),
         )

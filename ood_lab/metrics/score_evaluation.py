@@ -14,18 +14,25 @@ from numpy.typing import NDArray
 from ood_lab.common.arguments import Count
 from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.ood import AuprMethod, PositiveClass, SortedScores
-from ood_lab.metrics.record import AUROC, FPR95_ID_POSITIVE, OF_SETS, Metric, load_metrics
+from ood_lab.metrics.record import (
+    AUROC,
+    FPR95,
+    FPR95_ID_POSITIVE,
+    OF_SETS,
+    Metric,
+    load_metrics,
+)
 from ood_lab.metrics.resampling.group_intervals import (
-    Ends,
     PhotographGroups,
     group_ends,
     photographs,
     sample_size,
 )
+from ood_lab.metrics.resampling.intervals import Ends, ValueAndDraws
 from ood_lab.metrics.resampling.stratified_bootstrap import Job, carried_out, drawing
 from ood_lab.metrics.selective import FailureCell, failure_job
 from ood_lab.metrics.shift_metrics import CellScores, LevelCells, dad, split_by_level
-from ood_lab.schema.arrays import Floats, Ints
+from ood_lab.schema.arrays import Floats, Ints, MetricValues
 from ood_lab.schema.image_columns import GROUP
 
 #: Images, or photographs, that a dataset needs to count in a mean.
@@ -94,7 +101,10 @@ class Evaluation:
         _check_scores(scores, detectors, (id_name, *csid), [*shift_order, *grouped])
         self.scores = scores
         self.detectors = list(detectors)
-        self.shift_levels = _shift_levels(shift_order, self.groups)
+        # The place of each set in the declared order, 1 = least; sets of a group share theirs.
+        of_groups = [*self.groups.values()] if len(self.groups) > 1 else []
+        places = [[name] for name in shift_order] or of_groups
+        self.shift_levels = {name: place for place, names in enumerate(places, 1) for name in names}
         self._flagged = frozenset(flagged)
         self.fpr95_positive = fpr95_positive
         self.metrics = (*metrics, *load_metrics(extra))
@@ -157,14 +167,12 @@ class Evaluation:
     @property
     def sets(self) -> CellScores:
         """Every OOD set as a whole."""
-        results: list[CellScores] = self._drawn("sets")
-        return results[0]
+        return self._drawn("sets")[0]
 
     @property
     def levels(self) -> list[LevelCells]:
         """The shift cells of every set that has levels; all of them share one bootstrap."""
-        results: list[list[LevelCells]] = self._drawn("levels")
-        return [of_set for cells in results for of_set in cells]
+        return [of_set for cells in self._drawn("levels") for of_set in cells]
 
     @property
     def failures(self) -> list[FailureCell]:
@@ -192,6 +200,11 @@ class Evaluation:
         jobs = {kind: make[kind]() for kind in kinds if kind not in self._found}
         results = iter(carried_out([job for of_kind in jobs.values() for job in of_kind]))
         self._found |= {kind: [next(results) for _ in of_kind] for kind, of_kind in jobs.items()}
+
+    @property
+    def named_metrics(self) -> list[Metric]:
+        """The metrics of the results, with the headline FPR95 in its place."""
+        return [self.metrics[0], FPR95, *self.metrics[1:]]
 
     @property
     def has_dad(self) -> bool:
@@ -228,22 +241,19 @@ class Evaluation:
     def means(self) -> dict[str, list[str]]:
         """Sets by the name of their mean: ``mean`` of all, ``mean_<group>`` of a group."""
         everything = {"mean": self.mean_sets} if len(self.whole_sets) > 1 else {}
-        of_groups = {f"mean_{group}": self.counted(s) for group, s in self.groups.items()}
-        return everything | of_groups
+        return everything | {f"mean_{group}": self.counted(s) for group, s in self.groups.items()}
 
-    def mean(self, metric: str, sets: Sequence[str]) -> tuple[Floats, Floats]:
+    def mean(self, metric: str, sets: Sequence[str]) -> ValueAndDraws:
         """Plain mean of a metric over OOD sets, ``[D]`` and ``[D, B]``."""
         members = self.places(sets)
-        measured = self.sets
-        values, draws = measured.values[metric], measured.draws[metric]
+        values, draws = self.sets.values[metric], self.sets.draws[metric]
         return values[:, members].mean(axis=1), draws[:, members].mean(axis=1)
 
     def mean_ends(self, metric: str, sets: Sequence[str]) -> Ends:
-        """Both ends of the 95% interval of :meth:`mean`, ``[D]`` each; of one set, its own."""
+        """The 95% intervals of :meth:`mean`, ``[2, D]``; of one set, its own."""
         members = self.places(sets)
         if len(members) == 1:
-            low, high = self.sets.ends[metric]
-            return low[:, members[0]], high[:, members[0]]
+            return self.sets.ends[metric][:, :, members[0]]
         values, draws = self.mean(metric, sets)
         return self.sets.mean_ends(metric, members, values, draws, self.n_id)
 
@@ -251,7 +261,7 @@ class Evaluation:
         """The places of OOD sets among ``ood_names``."""
         return np.array([self.ood_names.index(name) for name in sets], dtype=np.int64)
 
-    def dad(self) -> tuple[Floats, Floats]:
+    def dad(self) -> ValueAndDraws:
         """DAD of every detector over the headline FPR95, ``[D]`` and ``[D, B]``."""
         ordered, levels = slice(len(self.shift_levels)), list(self.shift_levels.values())
         return (
@@ -259,19 +269,14 @@ class Evaluation:
             dad(self.sets.draws["fpr95"][:, ordered].swapaxes(0, 1), levels),
         )
 
-    @property
-    def has_group_dad(self) -> bool:
-        """True where groups are declared, and one of them has several sets."""
-        return len(self.groups) >= 2 and max(map(len, self.groups.values())) > 1
-
-    def dad_of_means(self) -> tuple[Floats, Floats]:
+    def dad_of_means(self) -> ValueAndDraws:
         """DAD over the mean headline FPR95 of every group, ``[D]`` and ``[D, B]``."""
         values, draws = zip(
             *(self.mean("fpr95", names) for names in self.groups.values()), strict=True
         )
         return dad(np.stack(values)), dad(np.stack(draws))
 
-    def dad_pooled(self) -> tuple[Floats, Floats]:
+    def dad_pooled(self) -> ValueAndDraws:
         """DAD over the headline FPR95 of all images of every group, ``[D]`` and ``[D, B]``."""
         groups = [self.scores["dataset"].isin(names) for names in self.groups.values()]
         pooled = self.as_sets(groups, [m for m in self.metrics if m.name == self.headline_fpr])
@@ -280,8 +285,7 @@ class Evaluation:
     def as_sets(self, chosen: Sequence[pd.Series], metrics: Sequence[Metric]) -> CellScores:
         """Metrics of other groups of rows, each as one set; the headline FPR95 is among them."""
         parts = [self.scores[rows] for rows in chosen]
-        pooled: CellScores = carried_out([self._measuring(parts, metrics, min_count=1)])[0]
-        return pooled
+        return carried_out([self._measuring(parts, metrics, min_count=1)])[0]
 
     def made_of(self, *parts: pd.DataFrame) -> list[NDArray[np.object_]] | None:
         """The photographs of ID and of these rows in turn; None where no two rows are of one."""
@@ -325,15 +329,8 @@ class Evaluation:
         jobs = []
         for ood in (None, *self.ood_names):
             parts = [rows] if ood is None else [rows, self.rows_of(ood)]
-            made_of = _photographs(parts)
-            job = failure_job(
-                ood,
-                [self.matrix(part) for part in parts],
-                wrong,
-                resampling=self.resampling,
-                copies=None if made_of is None else PhotographGroups.of(made_of),
-            )
-            jobs.append(job)
+            matrices, copies = [self.matrix(part) for part in parts], _copies(parts)
+            jobs.append(failure_job(ood, matrices, wrong, self.resampling, copies))
         return jobs
 
     def _measuring(
@@ -346,8 +343,7 @@ class Evaluation:
         blocks = [self.matrix(part) for part in parts]
         enough = [g for g, block in enumerate(blocks) if len(block) >= min_count]
         kept = enough if wanted is None else [g for g in enough if g in wanted]
-        made_of = self.made_of(*(parts[g] for g in enough))
-        copies = None if made_of is None else PhotographGroups.of(made_of)
+        copies = _copies([self.id_rows, *(parts[g] for g in enough)])
         job = drawing(
             self.id_matrix,
             [blocks[g] for g in enough],
@@ -358,7 +354,7 @@ class Evaluation:
             wanted=[enough.index(g) for g in kept],
         )
 
-        def measured_by(draws: dict[str, Floats]) -> CellScores:
+        def measured_by(draws: MetricValues) -> CellScores:
             values = _point_values(
                 self.id_matrix, [blocks[g] for g in kept], metrics, self._aupr_method
             )
@@ -372,22 +368,20 @@ class Evaluation:
                 metric = record.name
                 measured.values[metric] = np.full(shape, np.nan)
                 measured.draws[metric] = np.full((*shape, self.resampling.draws), np.nan)
-                measured.ends[metric] = low, high = np.full(shape, np.nan), np.full(shape, np.nan)
+                measured.ends[metric] = np.full((2, *shape), np.nan)
                 measured.values[metric][:, kept] = values[metric]
+                measured.draws[metric][:, kept] = draws[metric]
                 for place, g in enumerate(kept):
-                    of_group = draws[metric][:, place]
-                    measured.draws[metric][:, g] = of_group
-                    low[:, g], high[:, g] = group_ends(
+                    measured.ends[metric][:, :, g] = group_ends(
                         record.rule,
                         values[metric][:, place],
-                        of_group,
+                        draws[metric][:, place],
                         self.id_matrix,
                         blocks[g],
                         (self.n_id, n_ood[g]),
                     )
-            measured.values["fpr95"] = measured.values[self.headline_fpr]
-            measured.draws["fpr95"] = measured.draws[self.headline_fpr]
-            measured.ends["fpr95"] = measured.ends[self.headline_fpr]
+            for by_metric in (measured.values, measured.draws, measured.ends):
+                by_metric["fpr95"] = by_metric[self.headline_fpr]
             return measured
 
         return job.then(measured_by)
@@ -417,9 +411,15 @@ def _photographs(parts: Sequence[pd.DataFrame]) -> list[NDArray[np.object_]] | N
     return np.split(names, np.cumsum([*map(len, parts)])[:-1])
 
 
+def _copies(parts: Sequence[pd.DataFrame]) -> PhotographGroups | None:
+    """The same, as what is resampled together."""
+    made_of = _photographs(parts)
+    return None if made_of is None else PhotographGroups.of(made_of)
+
+
 def _point_values(
     id_matrix: Floats, blocks: list[Floats], metrics: Sequence[Metric], method: AuprMethod
-) -> dict[str, Floats]:
+) -> MetricValues:
     """The metrics themselves, ``[D, G]`` each."""
     id_sorted = np.sort(id_matrix, axis=0).T
     pairs = [
@@ -432,17 +432,6 @@ def _point_values(
         points = [] if metric.point is None else [metric.point(pair, method) for pair in pairs]
         values[metric.name] = np.array(points, np.float64).reshape(len(id_sorted), len(blocks))
     return values
-
-
-def _shift_levels(
-    shift_order: Sequence[str], groups: Mapping[str, Sequence[str]]
-) -> dict[str, float]:
-    """The place of each set in the declared order, 1 = least; sets of a group share theirs."""
-    if shift_order:
-        return {name: place + 1.0 for place, name in enumerate(shift_order)}
-    if len(groups) < 2:
-        return {}
-    return {name: g + 1.0 for g, names in enumerate(groups.values()) for name in names}
 
 
 def _check_scores(

@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.resampling.group_intervals import PhotographGroups
-from ood_lab.metrics.resampling.intervals import bootstrap_interval
+from ood_lab.metrics.resampling.intervals import Ends, bootstrap_interval
 from ood_lab.metrics.resampling.stratified_bootstrap import Job, draw_generator, score_matrix
 from ood_lab.metrics.resampling.weighted_counts import Counts, Groups, first_reaching, take_each
-from ood_lab.schema.arrays import Bools, Floats
+from ood_lab.schema.arrays import Bools, Floats, MetricValues
 
 #: Draws of the bootstrap at most: the area moves less from draw to draw than an FPR95.
 MAX_DRAWS = 200
@@ -91,7 +91,7 @@ class Ranked:
         images, failed = (part.cumsum(axis=-1, dtype=np.int32) for part in (size, wrong))
         return Accepted(size, wrong, rate, images, failed)
 
-    def measures(self, counts: Counts) -> dict[str, Floats]:
+    def measures(self, counts: Counts) -> MetricValues:
         """Every metric of this module, each ``[B]``.
 
         ``aurc, e_aurc, augrc`` and ``accuracy_at_coverage_<50, 80 or 90>``, see
@@ -243,8 +243,7 @@ def measures_of(scores: ArrayLike, failures: ArrayLike) -> dict[str, float]:
     Arguments and errors as in :func:`aurc`.
     """
     ranked = Ranked.of(scores, failures)
-    values = ranked.measures(ranked.once)
-    return {metric: float(value.item()) for metric, value in values.items()}
+    return {metric: float(value.item()) for metric, value in ranked.measures(ranked.once).items()}
 
 
 @dataclass(frozen=True)
@@ -256,21 +255,20 @@ class FailureCell:
         n_id: ID images with a label.
         n_ood: OOD images.
         values: metric -> ``[D]``.
-        ends: metric -> lower and upper end of the 95% interval, ``[D]`` each.
+        ends: metric -> the 95% intervals, ``[2, D]``.
     """
 
     dataset: str | None
     n_id: int
     n_ood: int
-    values: dict[str, Floats]
-    ends: dict[str, tuple[Floats, Floats]]
+    values: MetricValues
+    ends: dict[str, Ends]
 
 
 def failure_job(
     ood: str | None,
     parts: Sequence[Floats],
     wrong: Bools,
-    *,
     resampling: Resampling,
     copies: PhotographGroups | None,
 ) -> Job[FailureCell]:
@@ -287,7 +285,7 @@ def failure_job(
     failures = np.append(wrong, np.ones(len(scores) - len(wrong)))
     ranked = [Ranked.of(column, failures) for column in scores.T]
     groups = copies or Groups.of(sizes)
-    once = np.ones(len(scores), dtype=np.int32)
+    (once,) = ranked[0].once
 
     def draw(numbers: range) -> Floats:
         # The first is no draw, but the images themselves.
@@ -299,16 +297,11 @@ def failure_job(
         return np.stack([np.stack(list(ranking.measures(weights).values())) for ranking in ranked])
 
     def finish(values: Floats) -> FailureCell:  # [D, metric, 1 + draws]
-        resampled = copies.n if copies else sizes
+        n_id, *n_ood = resampled = copies.n if copies else sizes
+        of_metrics = dict(zip(METRICS, values.swapaxes(0, 1), strict=True))
+        ends = {m: bootstrap_interval(of[:, 1:], min(resampled)) for m, of in of_metrics.items()}
         return FailureCell(
-            ood,
-            resampled[0],
-            sum(resampled[1:]),
-            {m: values[:, i, 0] for i, m in enumerate(METRICS)},
-            {
-                m: bootstrap_interval(values[:, i, 1:], min(resampled))
-                for i, m in enumerate(METRICS)
-            },
+            ood, n_id, sum(n_ood), {m: of[:, 0] for m, of in of_metrics.items()}, ends
         )
 
     return Job(draw, 1 + min(resampling.draws, MAX_DRAWS), len(scores), len(ranked), finish)

@@ -14,9 +14,10 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from ood_lab.metrics.record import metric_of
-from ood_lab.metrics.resampling.group_intervals import Ends, mean_ends
-from ood_lab.schema.arrays import Floats, Ints
-from ood_lab.schema.image_columns import AXES
+from ood_lab.metrics.resampling.group_intervals import mean_ends
+from ood_lab.metrics.resampling.intervals import Ends, ValueAndDraws
+from ood_lab.schema.arrays import Floats, Ints, MetricValues
+from ood_lab.schema.image_columns import AXES, LEVELS
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,14 @@ class CellScores:
         headline_fpr: which FPR95 ``fpr95`` is, ``fpr95_id_positive`` or ``fpr95_ood_positive``.
         values: metric -> ``[D, G]``, NaN for a group with too few samples.
         draws: metric -> ``[D, G, B]``, NaN likewise.
-        ends: metric -> both ends of the 95% intervals, ``[D, G]`` each, NaN likewise and where a
-            group is too small for an interval.
+        ends: metric -> the 95% intervals, ``[2, D, G]``, NaN likewise and where a group is too
+            small for one.
     """
 
     n_ood: list[int]
     headline_fpr: str
-    values: dict[str, Floats]
-    draws: dict[str, Floats]
+    values: MetricValues
+    draws: MetricValues
     ends: dict[str, Ends]
 
     def groups(self, start: int, end: int) -> CellScores:
@@ -45,18 +46,17 @@ class CellScores:
             self.headline_fpr,
             {metric: v[:, start:end] for metric, v in self.values.items()},
             {metric: v[:, start:end] for metric, v in self.draws.items()},
-            {m: (low[:, start:end], high[:, start:end]) for m, (low, high) in self.ends.items()},
+            {metric: v[:, :, start:end] for metric, v in self.ends.items()},
         )
 
     def mean_ends(
         self, metric: str, members: Ints, values: Floats, draws: Floats, n_id: int
     ) -> Ends:
-        """Both ends of the intervals of a mean over the ``members`` that have a value."""
+        """The intervals of a mean over the ``members`` that have a value, ``[2, D]``."""
         members = members[~np.isnan(self.values[metric][:, members]).all(axis=0)]
-        member_ends = (self.ends[metric][0][:, members], self.ends[metric][1][:, members])
         n_ood = [self.n_ood[member] for member in members]
-        definition = self.headline_fpr if metric == "fpr95" else metric
-        return mean_ends(metric_of(definition).rule, values, draws, member_ends, n_id, n_ood)
+        rule = metric_of(self.headline_fpr if metric == "fpr95" else metric).rule
+        return mean_ends(rule, values, draws, self.ends[metric][:, :, members], n_id, n_ood)
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,13 @@ class LevelCells:
         levels = sorted({int(level) for level in of_cell})
         return {level: np.flatnonzero(of_cell == level) for level in levels}
 
-    def level_means(self, axis: str, metric: str) -> tuple[Floats, Floats]:
+    def level_means(self, axis: str, metric: str) -> ValueAndDraws:
         """Mean over the present cells of each level: ``[D, L]`` and ``[D, L, B]``."""
         means = [self.mean_of(cells, metric) for cells in self.members(axis).values()]
         values = np.stack([mean[0] for mean in means], axis=1)
         return values, np.stack([mean[1] for mean in means], axis=1)
 
-    def mean_of(self, cells: Ints, metric: str) -> tuple[Floats, Floats]:
+    def mean_of(self, cells: Ints, metric: str) -> ValueAndDraws:
         """Mean over the present ones of some cells: ``[D]`` and ``[D, B]``."""
         values, draws = self.measured.values[metric], self.measured.draws[metric]
         return _mean_of_present(values[:, cells]), _mean_of_present(draws[:, cells])
@@ -99,7 +99,7 @@ class LevelCells:
 
 def split_by_level(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[pd.DataFrame]]:
     """Cells of a set and the rows in each; rows without a level on an axis of the set drop out."""
-    columns = [f"{axis}_level" for axis in AXES]
+    columns = [*LEVELS]
     levels = rows.reindex(columns=columns).astype("Float64").astype("float64")
     levels = levels.where(levels >= 0)
     axes = [column for column in columns if levels[column].notna().any()]

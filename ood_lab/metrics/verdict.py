@@ -6,7 +6,6 @@ It rests on all images, and on the numbers of the tables.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,12 +15,11 @@ from ood_lab.metrics.best_set import (
     JointEstimate,
     drawn_means,
     mean_aurocs,
-    with_own_ends,
 )
-from ood_lab.metrics.resampling.group_intervals import Ends
+from ood_lab.metrics.resampling.intervals import Ends
 from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.schema.arrays import Bools, Floats, Ints
-from ood_lab.schema.results import Kind
+from ood_lab.schema.results import Kind, Row
 
 #: ``n`` = ``n_id`` + ``n_ood``.
 VERDICT = Kind("verdict", "image", ("detector", "dataset", "n_id", "n_ood"))
@@ -29,8 +27,6 @@ VERDICT = Kind("verdict", "image", ("detector", "dataset", "n_id", "n_ood"))
 BASELINE = "msp"
 #: AUROC of a score that knows nothing.
 CHANCE = 0.5
-
-Row = dict[str, Any]
 
 
 def verdict_of(evaluation: Evaluation, model: str, costs: Mapping[str, int]) -> pd.DataFrame:
@@ -80,7 +76,7 @@ def _verdict_rows(evaluation: Evaluation, costs: Mapping[str, int]) -> Iterator[
         return {**row, "n": n_id + n_ood, "n_id": n_id, "n_ood": n_ood}
 
     aurocs = mean_aurocs(evaluation, counted)
-    ends = _ends(evaluation, "auroc", counted, aurocs)
+    ends = aurocs.ends_beyond(evaluation.mean_ends("auroc", counted))
     detects = ends[0] > CHANCE
     ranks = np.array([costs[name] for name in evaluation.detectors])
     named = _recommended(aurocs.best(), detects, aurocs.values, ranks)
@@ -110,10 +106,9 @@ def _detector_rows(
 ) -> Iterator[Row]:
     """The means of every detector over these datasets together."""
     fpr95 = drawn_means(evaluation, "fpr95", sets)
-    of_fpr95 = (fpr95.values, *_ends(evaluation, "fpr95", sets, fpr95))
-    columns: dict[str, Sequence[Floats | Bools]] = {
+    columns = {
         "mean_auroc": (aurocs.values, *ends),
-        "mean_fpr95": of_fpr95,
+        "mean_fpr95": (fpr95.values, *fpr95.ends_beyond(evaluation.mean_ends("fpr95", sets))),
         "best_set": (aurocs.best(),),
         "detects": (ends[0] > CHANCE,),
         "inverted": (ends[1] < CHANCE,),
@@ -128,17 +123,15 @@ def _table_rows(evaluation: Evaluation, ood: str, named: int) -> Iterator[Row]:
     """The numbers of the tables of one detector on one dataset."""
     place, measured = evaluation.ood_names.index(ood), evaluation.sets
     for metric in ("auroc", "fpr95"):
-        low, high = (end[named, place] for end in measured.ends[metric])
-        value = measured.values[metric][named, place]
-        yield _verdict_row(
-            metric, value, low, high, detector=evaluation.detectors[named], dataset=ood
-        )
+        value, (low, high) = measured.values[metric], measured.ends[metric][:, named, place]
+        detector = evaluation.detectors[named]
+        yield _verdict_row(metric, value[named, place], low, high, detector=detector, dataset=ood)
 
 
 def _dataset_rows(evaluation: Evaluation, ood: str, named: int, alpha: float) -> Iterator[Row]:
     """Whether one detector is above chance on a dataset, and whether another one is better."""
     names, place = evaluation.detectors, evaluation.ood_names.index(ood)
-    above = evaluation.sets.ends["auroc"][0][named, place] > CHANCE
+    above = evaluation.sets.ends["auroc"][0, named, place] > CHANCE
     yield _verdict_row("above_chance", above, detector=names[named], dataset=ood)
     behind, low, high = mean_aurocs(evaluation, [ood]).behind(named, alpha)
     first = int(np.argmin(np.nan_to_num(behind)))
@@ -151,11 +144,6 @@ def _dataset_rows(evaluation: Evaluation, ood: str, named: int, alpha: float) ->
             detector=names[first],
             dataset=ood,
         )
-
-
-def _ends(evaluation: Evaluation, metric: str, sets: Sequence[str], joint: JointEstimate) -> Ends:
-    """Simultaneous intervals of a mean, see :func:`with_own_ends`."""
-    return with_own_ends(joint, evaluation.mean_ends(metric, sets))
 
 
 def _shared_rankings(evaluation: Evaluation) -> dict[str, int]:
@@ -172,8 +160,7 @@ def _recommended(best: Bools, detects: Bools, values: Floats, costs: Ints) -> in
     """Of the best that detect the cheapest, and of these the one with the highest value."""
     both = best & detects
     among = both if both.any() else detects if detects.any() else best
-    order = np.lexsort(np.stack([-np.nan_to_num(values), costs, ~among]))
-    return int(order[0])
+    return int(np.lexsort(np.stack([-np.nan_to_num(values), costs, ~among]))[0])
 
 
 def _resolution(joint: JointEstimate, place: int) -> float:

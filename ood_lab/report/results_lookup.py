@@ -16,7 +16,7 @@ from ood_lab.report.rendering.metric_definitions import DAGGER, fpr95_sentence
 from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.verdict import Verdict
 from ood_lab.schema.image_columns import AXES, LEVELS, Axis
-from ood_lab.schema.results import of_kind, whole
+from ood_lab.schema.results import keys_of, of_kind, whole
 from ood_lab.schema.run_record import RunRecord
 
 #: Up to so many detectors one table needs no sections.
@@ -68,23 +68,22 @@ class RunView:
         self.table = results
         self._index = self._build_index(results)
         self.level_sets, self.sets = self._find_sets()
-        tests = pd.DataFrame() if significance is None else significance.astype(object)
-        self.tests = {
-            (test.get("metric", "auroc"), test["detector"], test["dataset"]): test["best"]
-            for test in tests.where(tests.notna(), None).to_dict("records")
-        }
+        self.tests: dict[tuple[Any, ...], bool] = {}
+        if significance is not None:
+            tests = significance.assign(metric=significance.get("metric", "auroc"))
+            keys = keys_of(tests, ["metric", "detector", "dataset"])
+            self.tests |= zip(keys, tests["best"], strict=True)
         self._doubted = {name for finding in record.findings for name in finding.sets}
         names = results["detector"].dropna().unique()
         self.detectors = ranked({d: self.mean("auroc", d).value for d in names})
 
     @staticmethod
     def _build_index(results: pd.DataFrame) -> dict[tuple[Any, ...], Estimate]:
-        keys = results[["metric", "detector", "dataset", *LEVELS]].astype(object)
-        keys = keys.where(keys.notna(), None)
+        keys = keys_of(results, ["metric", "detector", "dataset", *LEVELS])
         counts = results.reindex(columns=["n_id", "n_ood"]).fillna(0).astype(int)
         cells = pd.concat([results[["value", "ci_low", "ci_high"]], counts], axis=1)
         estimates = starmap(Estimate, cells.itertuples(index=False, name=None))
-        return dict(zip(keys.itertuples(index=False, name=None), estimates, strict=True))
+        return dict(zip(keys, estimates, strict=True))
 
     def _find_sets(self) -> tuple[list[str], list[str]]:
         rows = self.table[self.table["dataset"].notna()]
@@ -178,11 +177,6 @@ class RunView:
         ]
 
     @property
-    def has_significance(self) -> bool:
-        """True when ``best`` rests on tests between detectors."""
-        return bool(self.tests)
-
-    @property
     def has_marks(self) -> bool:
         """False where nothing is to be marked: one detector, or tests that name no best one.
 
@@ -209,8 +203,7 @@ class RunView:
     def set_metrics(self) -> list[str]:
         """The metrics that compare ID with an OOD set, in the order of the results."""
         rows = self.table[self.table["dataset"].isin(self.sets) & self.table["detector"].notna()]
-        names = whole(rows)["metric"].drop_duplicates()
-        return [name for name in names if metric_of(name).of_sets]
+        return [name for name in whole(rows)["metric"].drop_duplicates() if metric_of(name).of_sets]
 
     @property
     def headlines(self) -> list[str]:

@@ -13,6 +13,8 @@ Ints = NDArray[np.int64]
 Reals = NDArray[np.floating]
 Bools = NDArray[np.bool_]
 Pixels = NDArray[np.uint8]
+#: Metric → a value of each resample or row.
+MetricValues = dict[str, Floats]
 
 
 def positions(names: Sequence[Any] | pd.Series, wanted: Sequence[Any] | pd.Series) -> Ints:

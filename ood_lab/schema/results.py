@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,12 @@ def read_results(folder: Path) -> pd.DataFrame:
             "force=true; features that were extracted and answers that were paid for are read again"
         )
     return results
+
+
+def keys_of(table: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The values of some columns, a tuple a row; None where one is missing."""
+    values = table[[*columns]].astype(object)
+    return list(values.where(values.notna(), None).itertuples(index=False, name=None))
 
 
 def of_kind(results: pd.DataFrame, kind: str) -> pd.DataFrame:

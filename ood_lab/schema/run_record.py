@@ -360,6 +360,12 @@ class AnswersRecord(RecordSection):
     scoring: Facts = {}
 
     @property
+    def seconds_of_calls(self) -> list[tuple[str, str, float]]:
+        """Form and set of questions, and the seconds of all calls about them."""
+        seconds = self.asking.seconds if self.asking else {}
+        return [(form, of, value) for form, sets in seconds.items() for of, value in sets.items()]
+
+    @property
     def question_file(self) -> QuestionsRecord:
         """The questions of a benchmark, which records them before anything is answered."""
         if self.questions is None:

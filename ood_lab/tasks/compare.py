@@ -61,8 +61,7 @@ class Compare(Task):
             group = groups[name]
             board = make_leaderboard(group)
             write_leaderboard(board, ws.folder, name, notes)
-            title = f"{name} of {_counted(board, group)}"
-            blocks = terminal(board, title, every)
+            blocks = terminal(board, f"{name} of {_counted(board, group)}", every)
             show_blocks(blocks, ws.folder, name, lines=None if every else LINES)
         for line in warnings:
             log.warning("%s", line)

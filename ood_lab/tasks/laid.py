@@ -12,7 +12,6 @@ from ood_lab.report.rendering.summary import show_accuracies
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import ACCURACY, write_results
 from ood_lab.shift import (
-    LaidTraining,
     check_templates,
     encode_grid,
     read_texts,
@@ -36,7 +35,7 @@ class TrainLaid(Task):
         log.info("encoding %d labels x %d templates", len(labels), len(templates))
         grid = encode_grid(labels, templates, ws.clip.encode_text)
         identity = ws.clip.identity
-        module: LaidTraining = ws.build("model.laid", grid=grid, clip=identity, seed=ws.seed)
+        module = ws.build("model.laid", grid=grid, clip=identity, seed=ws.seed)
         runner = ws.trainer
         runner.fit(module, ckpt_path=ws.last_checkpoint)
         if not ws.is_main:
@@ -54,8 +53,7 @@ class TrainLaid(Task):
         rows = [{"metric": metric, "value": value} for metric, value in shares.items()]
         results = ACCURACY.table(rows, model=ws.model["name"], seed=ws.seed)
         write_results(results, ws.folder)
-        title = "LAID, on words that were held out"
-        show_accuracies(results, title, ws.folder, "{:.4f}".format)
+        show_accuracies(results, "LAID, on words that were held out", ws.folder, "{:.4f}".format)
         log.info("measure with task.laid=%s", place.parent)
         return results
 

@@ -93,5 +93,4 @@ def _show(results: pd.DataFrame, folder: Path, classes: int) -> None:
     ]
     heads = [Head("features", "ascending"), *(Head(f"Acc@{top}") for top in TOP)]
     title = f"Zero-shot accuracy in %, {classes} classes (chance {100 / classes:.1f})"
-    blocks = [Table(title, heads, rows, spreads=True)]
-    show_blocks(blocks, folder, "laid_zero_shot", lines=None)
+    show_blocks([Table(title, heads, rows, spreads=True)], folder, "laid_zero_shot", lines=None)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from torch import Tensor
 
 from ood_lab.common.arguments import (
     BatchSize,
@@ -51,7 +50,6 @@ from ood_lab.evaluation.prediction.unlabelled_images import (
 )
 from ood_lab.evaluation.score_warnings import places_proposal
 from ood_lab.evaluation.split_features import NetworkPasses, check_sizes
-from ood_lab.features.bank import FeatureBank
 from ood_lab.features.process_agreement import made_by_main
 from ood_lab.models import Backbone, require_onnx
 from ood_lab.report.detection.image_strips import ID_IMAGES, IDImages
@@ -87,7 +85,7 @@ class Predict(Task):
     detectors; the files that the addresses name are not asked.
 
     Args:
-        images: see :func:`~ood_lab.evaluation.prediction.unlabelled_images.read_images`.
+        images: see :func:`~ood_lab.evaluation.prediction.unlabelled_images.list_images`.
         group: which new images belong together, see
             :func:`~ood_lab.evaluation.prediction.unlabelled_images.groups_of`; None = each image
             is its own.
@@ -163,7 +161,7 @@ class Predict(Task):
         features = PredictionFeatures.extracted(
             passes, usable, data, ood, pictures, pooled, limit, ws.seed
         )
-        scored: dict[str, tuple[FeatureBank, Tensor]] = {}
+        scored = {}
 
         def fit() -> CalibratedDetectors:
             place = ws.folder / "detectors"
@@ -174,15 +172,14 @@ class Predict(Task):
         if pictures is None:
             tell_passed(listed.passed)
             ready, inside = made_by_main(ws.extractor, lambda: (fit(), features.inside))
-            fitted_on = {n: s.identity for n, s in data.splits.items()} if data else None
-            by = made_by(ready, fitted_on, ws.seed, source.thresholds.made_of(ood))
+            fitted_on = data.identities if data else None
             predicted = ImagePredictions.in_parts(
                 passes,
                 listed.unopened(decoding),
                 listed.passed,
                 ready,
                 inside,
-                by,
+                made_by(ready, fitted_on, ws.seed, source.thresholds.made_of(ood)),
                 ws.folder,
                 self.shard_size,
             )
@@ -192,8 +189,7 @@ class Predict(Task):
         if predicted is None:
             return
         if self.group:
-            paths = predicted.verdicts.rows["path"]
-            groups = groups_of(listed, paths, self.group, lambda _: None)
+            groups = groups_of(listed, predicted.verdicts.rows["path"], self.group, lambda _: None)
             predicted = replace(predicted, verdicts=replace(predicted.verdicts, groups=groups))
         shortages = {
             calibrated.shortage: None for calibrated in ready.values() if calibrated.shortage
@@ -288,11 +284,10 @@ def _show(
     """Prints the summary, keeps it, and writes the page."""
     blocks = show_predictions(predicted.verdicts, predicted.passed, record, folder)
     with optional("predictions.html"):
-        id_scores = {name: ready[name].id_scores.numpy() for name in record.detectors}
         page = write_predictions_page(
             folder / "predictions.html",
             predicted.verdicts,
-            id_scores,
+            {name: ready[name].id_scores.numpy() for name in record.detectors},
             blocks,
             record,
             with_maps(predicted.picture, maps),

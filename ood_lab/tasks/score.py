@@ -146,16 +146,14 @@ def pass_images(
     )
     usable, left_out = affordable(extraction, usable, plan, not ws.detectors_chosen)
     ws.record.left_out_to_save_time = list(left_out)
-    refused |= left_out
+    inputs = ScoringInput(limit=limit, usable=usable, refused=refused | left_out, ood=ood_sets)
     if keep_features:
-        inputs = extracted(extraction, usable, refused, plan, limit, networks, ws.new_detectors)
+        inputs = extracted(inputs, extraction, plan, networks, ws.new_detectors)
     else:
-        inputs = streamed(
-            extraction, usable, refused, plan, limit, ws.tuning, ws.folder / PASSED, ws.seed
-        )
+        inputs = streamed(inputs, extraction, plan, ws.tuning, ws.folder / PASSED, ws.seed)
     ws.record.warnings.extend(inputs.warnings)
     note_copies(ws, inputs.copies)
-    return replace(inputs, ood=ood_sets)
+    return inputs
 
 
 def note_copies(ws: Workspace, copies: NearCopies) -> None:
@@ -235,7 +233,7 @@ def _note_network(ws: Workspace, inputs: ScoringInput) -> None:
     record.csid = list(data.csid_names)
     record.backbone = test.record
     record.transform_overrides = dict(backbone.transform_overrides or {})
-    record.data = {name: split.identity for name, split in data.splits.items()}
+    record.data = data.identities
     record.refused = inputs.refused
 
 

@@ -15,7 +15,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import stream
-from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.data.dataset import ID_SPLITS
 from ood_lab.data.transforms.subsets import only_rows
 from ood_lab.evaluation.split_features import Extraction
 from ood_lab.report.rendering.drawing import write_all
@@ -26,8 +26,6 @@ from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.shift import SetSeparability
 from ood_lab.shift import separability as separate
 from ood_lab.shift.separability import Axes
-
-_SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +64,14 @@ class Separability(Task):
             raise UserError(
                 "no backbone: give run folders as task.runs=['RUN_A','RUN_B'], or task.clip=true"
             )
-        check_known([self.id_split], _SPLITS, "task.id_split={name} is not an ID set")
+        check_known([self.id_split], ID_SPLITS, "task.id_split={name} is not an ID set")
         data = ws.data
         sets = [name for name in ("test", *data.ood_names) if name != self.id_split]
-        _check_sizes(data, [self.id_split, *sets])
         for name in [self.id_split, *sets]:
+            if len(data.splits[name]) < 2:
+                raise UserError(
+                    f"'{name}' has fewer than 2 images: no distance can be measured to it"
+                )
             if self.most_images is not None and self.most_images < len(data.splits[name]):
                 draw = stream(ws.seed, f"images of {name}")
                 rows = draw.choice(len(data.splits[name]), self.most_images, replace=False)
@@ -99,7 +100,7 @@ class Separability(Task):
         )
         ws.record.backbones = dict(zip(names, map(str, self.runs), strict=True))
         ws.record.id_split = self.id_split
-        ws.record.data = {name: split.identity for name, split in data.splits.items()}
+        ws.record.data = data.identities
         blocks = [separability_table(tables, self.id_split, self.axes)]
         show_blocks(blocks, ws.folder, "separability", lines=None)
 
@@ -121,9 +122,3 @@ def names_of(runs: Sequence[str]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     raise UserError(f"task.runs names a run twice: {', '.join(map(str, runs))}")
-
-
-def _check_sizes(data: OODDataModule, sets: Sequence[str]) -> None:
-    for name in sets:
-        if len(data.splits[name]) < 2:
-            raise UserError(f"'{name}' has fewer than 2 images: no distance can be measured to it")

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -19,7 +20,6 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json, read_table, write_table
 from ood_lab.evaluation.near_copies import group_near_copies
 from ood_lab.evaluation.network_passes import ScoringInput
-from ood_lab.evaluation.run_page import STATISTICS
 from ood_lab.evaluation.shift.image_distances import (
     SPLIT,
     UNSPLIT,
@@ -180,7 +180,7 @@ class ShiftReport(Task):
     def _by_network(self, ws: Workspace, inputs: ScoringInput, doubt: str | None) -> Distances:
         data = ws.data
         k = self.k or neighbour_of(data.splits["train"])
-        facts: Facts = {"by": str(ws.model["name"]), "k": k, "unsplit": True}
+        facts = {"by": str(ws.model["name"]), "k": k, "unsplit": True}
         if doubt:
             facts["why"] = doubt
         names = ["train", "test", *data.ood_names]
@@ -223,18 +223,14 @@ class ShiftReport(Task):
         main = decompositions[0]
         k = self.k or neighbour_of(data.splits["train"], main.k)
         device = ws.extractor.strategy.root_device
-        facts: Facts = {"by": ws.clip.name, "k": k, "unsplit": False}
+        facts = {"by": ws.clip.name, "k": k, "unsplit": False}
         facts |= {"clip": dict(main.clip), "laid": dict(main.details)}
         if folder and (Path(folder) / HELD_OUT).exists():
             facts["held_out"] = read_json(Path(folder) / HELD_OUT)
 
-        def degrees() -> pd.DataFrame:
-            of_sets = {name: features[name] for name in names}
-            return measured_degrees(data, of_sets, decompositions, k, device)
-
-        def marks() -> pd.DataFrame:
-            return mark_distances(data, features, main, k, device)
-
+        of_sets = {name: features[name] for name in names}
+        degrees = partial(measured_degrees, data, of_sets, decompositions, k, device)
+        marks = partial(mark_distances, data, features, main, k, device)
         distances = self._distances(ws, degrees, marks, SPLIT, facts)
         with ws.stages("divide"):
             return replace(distances, levels=self._divided(ws, distances.degrees))
@@ -335,5 +331,5 @@ def _statistics(ws: Workspace, inputs: ScoringInput, sets: Sequence[str]) -> pd.
         stage.reused = "measure" not in ws.stages.worked
         names = ["test", *ws.data.csid_names, *sets]
         statistics = statistics_table(ws.data, {name: inputs.banks[name] for name in names})
-        write_table(statistics, ws.folder / STATISTICS)
+        write_table(statistics, ws.folder / "image_statistics.parquet")
     return statistics

@@ -14,7 +14,7 @@ from ood_lab.evaluation.shift.image_distances import SPLIT, Distances, measured_
 from ood_lab.evaluation.shift.shift_encoder import clip_features, foreign, load_decompositions
 from ood_lab.evaluation.shift.shift_rulers import corrupted_test, mark_distances
 from ood_lab.evaluation.split_features import require_ood
-from ood_lab.report.rendering.blocks import PlannedFigure, Text
+from ood_lab.report.rendering.blocks import PlannedFigure, Text, texts
 from ood_lab.report.rendering.drawing import optional
 from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.summary import LINES, show_blocks
@@ -80,8 +80,7 @@ class ShiftScores(Task):
         self, ws: Workspace, measured: MeasuredSets, figures: Sequence[PlannedFigure] = ()
     ) -> None:
         """Prints the tables, keeps them to be shown again, and writes the page."""
-        lines = LINES if self.report else None
-        show_blocks(measured.blocks, ws.folder, "shift", lines=lines)
+        show_blocks(measured.blocks, ws.folder, "shift", lines=LINES if self.report else None)
         if self.report:
             with optional("shift.html"):
                 write_shift_page(
@@ -133,7 +132,7 @@ class ShiftScores(Task):
         record.clip, record.laid = dict(main.clip), dict(main.details)
         record.k, record.rulers = k, distances.facts["rulers"]
         record.id_images = len(features["train"])
-        record.data = {name: split.identity for name, split in data.splits.items()}
+        record.data = data.identities
         verdict = Verdict(results)
         lines = [
             *sentences(WORDS, "shift", {"rulers": record.rulers}),
@@ -148,6 +147,6 @@ class ShiftScores(Task):
         if doubt := foreign(ws.clip, data):
             record.warnings = [*record.warnings, doubt]
             lines = [f"The shift of the sets is not known: {doubt}"]
-        blocks = [*(Text(line, "answer") for line in lines), *blocks]
+        blocks = [*texts(lines, "answer"), *blocks]
         log.info("every image: %s", folder / "shift_scores.parquet")
         return MeasuredSets(distances, blocks, results)

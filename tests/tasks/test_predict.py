@@ -18,7 +18,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.deploy import read_rgb
 from ood_lab.detectors import load_detector, save_detector
 from ood_lab.evaluation.prediction.calibration import decoding_with, load_detectors
-from ood_lab.evaluation.prediction.unlabelled_images import read_images
+from ood_lab.evaluation.prediction.unlabelled_images import list_images, opened
 from ood_lab.metrics import wilson_interval
 from ood_lab.schema.image_statistics import words_of as words_for
 
@@ -172,8 +172,8 @@ def test_images_are_pointed_to_in_every_way(pictures, tmp_path):
         f"{pictures}/second": sorted(pictures.glob("second/deeper/*.png")),
     }
     for source, expected in cases.items():
-        assert read_images(source).table["path"].tolist() == list(map(str, expected))
-    several = read_images([one, {"path": f"{tmp_path}/list.txt"}, pattern])
+        assert opened(list_images(source)).table["path"].tolist() == list(map(str, expected))
+    several = opened(list_images([one, {"path": f"{tmp_path}/list.txt"}, pattern]))
     expected = [*first[:1], *first[:3], *first]
     assert several.table["path"].tolist() == list(map(str, expected))
 
@@ -189,7 +189,7 @@ def test_images_that_are_not_there_are_one_line(pictures, tmp_path):
     }
     for source, message in cases.items():
         with pytest.raises(UserError, match=re.escape(message)):
-            read_images(source)
+            opened(list_images(source))
 
 
 @pytest.mark.slow

@@ -323,6 +323,11 @@ class OODDataModule(L.LightningDataModule):
         return [name for name in splits if name not in not_ood]
 
     @property
+    def identities(self) -> dict[str, str]:
+        """What determines the pixels and labels of each set."""
+        return {name: split.identity for name, split in self.splits.items()}
+
+    @property
     def ood_names(self) -> list[str]:
         """Names of the OOD sets to evaluate, in order."""
         return self._ood_of(self.splits)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from torch import Tensor
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
@@ -20,7 +19,6 @@ from ood_lab.detectors import (
     DEFAULT_ALPHA,
     CalibratedDetector,
     Detector,
-    DetectorRefusal,
     checked_score,
     load_detector,
     too_few,
@@ -28,11 +26,8 @@ from ood_lab.detectors import (
 from ood_lab.detectors.base import Detectors
 from ood_lab.detectors.deployment.calibration import (
     CalibratedDetectors,
-    Calibration,
-    cross_fitted_scores,
-    cross_fitting_of,
 )
-from ood_lab.evaluation.detector_fitting import cut_at, each_that_works, fit_within
+from ood_lab.evaluation.detector_fitting import cut_at
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.image_groups import group_count
 from ood_lab.models import Backbone
@@ -51,7 +46,7 @@ def load_detectors(
     Raises:
         UserError: a wrong file, two detectors of one name, one with too few held-out images.
     """
-    ready: dict[str, CalibratedDetector] = {}
+    ready = {}
     for place in map(Path, [files] if isinstance(files, str) else files):
         for file in sorted(place.glob("*.safetensors")) if place.is_dir() else [place]:
             saved = load_detector(file)
@@ -141,7 +136,10 @@ def without_training_images(
         same = set(paths)
         rows |= {row for row, path in enumerate(val.paths) if path in same}
         files = [path for path in paths if os.path.isfile(path)]
-        overlaps = shared_content([_unread_files(files, val)], val) if files else []
+        # Contents are only read where they are compared.
+        table = pd.DataFrame({"path": files, "label": UNKNOWN})
+        unread = FileDataset("the network's training images", table, [], "stat", val.cache_dir)
+        overlaps = shared_content([unread], val) if files else []
         examples += [o.example for o in overlaps]
         rows |= {row for o in overlaps for row in o.rows}
         if not (files or rows):
@@ -166,12 +164,6 @@ def without_training_images(
     ]
 
 
-def _unread_files(paths: Sequence[str], like: FileDataset) -> FileDataset:
-    """Files as a dataset whose contents are only read where they are compared."""
-    table = pd.DataFrame({"path": list(paths), "label": UNKNOWN})
-    return FileDataset("the network's training images", table, [], "stat", like.cache_dir)
-
-
 def fit_and_held_out(
     detector: Detector, banks: Banks, seed: int
 ) -> tuple[FeatureBank, FeatureBank]:
@@ -186,62 +178,6 @@ def fit_and_held_out(
 def n_held_out(detector: Detector, val: int) -> int:
     """How many images or groups of val p-values come from; a fit on val gets the larger half."""
     return val // 2 if detector.fit_split == "val" else val
-
-
-def fit_detectors(
-    detectors: Detectors,
-    banks: Banks,
-    refused: dict[str, str],
-    alpha: float | None,
-    classes: list[str],
-    seed: int,
-    limit: int,
-    threshold_of: Callable[[str, Detector], float] | None,
-    *,
-    pooled: bool,
-) -> tuple[dict[str, CalibratedDetector], dict[str, tuple[FeatureBank, Tensor]]]:
-    """Fits every detector and takes its p-values from scores of ID images by fits without them.
-
-    Where ``pooled``, all are fitted on ``banks["train"]``, and cross-fitting scores the same
-    images. Else these are the val split; a detector that is itself fitted on val gets a seeded
-    random half of it, and its p-values come from the other half. ``banks`` has ``val`` then, and
-    ``train`` where a detector is fitted on it. Detectors that cannot work here are added to
-    ``refused``, with the reason. A fit may take ``limit`` bytes. ``threshold_of`` gives the
-    threshold of a fitted detector by name, where no ``alpha`` makes it.
-
-    Returns:
-        The detectors, and of each the bank of ID images and their scores.
-
-    Raises:
-        UserError: no detector works.
-    """
-    scored: dict[str, tuple[FeatureBank, Tensor]] = {}
-
-    def calibrated(name: str, detector: Detector) -> CalibratedDetector:
-        how: Calibration = "held-out"
-        if pooled:
-            fit_bank = of = banks["train"]
-            scores = cross_fitted_scores(fit_within(detector, fit_bank, limit), fit_bank, seed)
-            how = cross_fitting_of(detector, fit_bank)
-        else:
-            fit_bank, of = fit_and_held_out(detector, banks, seed)
-            if not len(of):
-                raise DetectorRefusal(f"{name}: its fit leaves no image of val for p-values")
-            scores = checked_score(fit_within(detector, fit_bank, limit), of)
-        scored[name] = of, scores
-        return CalibratedDetector.of(
-            detector,
-            scores,
-            alpha,
-            classes=classes,
-            weights_sha256=of.record.weights_sha256,
-            transform=of.record.transform,
-            given_threshold=None if threshold_of is None else threshold_of(name, detector),
-            calibration=how,
-            groups=of.groups,
-        )
-
-    return each_that_works(detectors, calibrated, refused), scored
 
 
 def threshold_of(detector: Detector, banks: Banks, classes: list[str]) -> float | None:

@@ -23,14 +23,20 @@ from ood_lab.detectors import (
     DEFAULT_ALPHA,
     CalibratedDetector,
     Detector,
+    DetectorRefusal,
     checked_score,
     save_detector,
 )
-from ood_lab.detectors.base import Detectors
-from ood_lab.detectors.deployment.calibration import CalibratedDetectors
-from ood_lab.evaluation.detector_fitting import second_pass
+from ood_lab.detectors.base import Detectors, Reasons
+from ood_lab.detectors.deployment.calibration import (
+    CalibratedDetectors,
+    Calibration,
+    cross_fitted_scores,
+    cross_fitting_of,
+)
+from ood_lab.evaluation.detector_fitting import each_that_works, fit_within, second_pass
 from ood_lab.evaluation.near_copies import NearCopies, with_near_copies
-from ood_lab.evaluation.prediction.calibration import decoding_with, fit_and_held_out, fit_detectors
+from ood_lab.evaluation.prediction.calibration import decoding_with, fit_and_held_out
 from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
 from ood_lab.evaluation.shift.statistics_column import IDRange, StatisticsColumn
 from ood_lab.evaluation.split_features import (
@@ -224,7 +230,7 @@ class DetectorSource:
         """How images are decoded: as the ID images are."""
         return decoding_of(self.data.splits["train"]) if self.data else decoding_with(self.saved)
 
-    def supported_by(self, passes: NetworkPasses) -> tuple[Detectors, dict[str, str]]:
+    def supported_by(self, passes: NetworkPasses) -> tuple[Detectors, Reasons]:
         """Detectors that the network supports, and the reason for each of the others.
 
         Raises:
@@ -242,37 +248,61 @@ class DetectorSource:
         self,
         usable: Detectors,
         features: PredictionFeatures,
-        refused: dict[str, str],
+        refused: Reasons,
         folder: Path,
         limit: int,
         seed: int,
     ) -> tuple[dict[str, CalibratedDetector], dict[str, tuple[FeatureBank, Tensor]]]:
         """Detectors with thresholds; those that are fitted are saved in ``folder``.
 
-        See :func:`~ood_lab.evaluation.prediction.calibration.fit_detectors`.
+        The p-values of a fitted one come from scores of ID images by fits without them. Where the
+        ID images are pooled, all detectors are fitted on train, and cross-fitting scores the same
+        images. Else these are val; a detector that is itself fitted on val gets a seeded random
+        half of it, and its p-values come from the other half. Detectors that cannot work here are
+        added to ``refused``, with the reason. A fit may take ``limit`` bytes.
+
+        Returns:
+            The detectors, and of each that is fitted the bank of ID images and their scores.
+
+        Raises:
+            UserError: no detector works.
         """
         of_ood = [features.banks[f"ood/{name}"] for name in features.ood]
         threshold_of = partial(self.thresholds.of, ood=of_ood) if self.thresholds else None
         if not self.data:
-            calibrated = with_keys(self.saved, usable)
-            if threshold_of is None:
-                return calibrated, {}
-            return {
-                n: c.at_threshold(threshold_of(n, c.detector)) for n, c in calibrated.items()
-            }, {}
+            saved = with_keys(self.saved, usable)
+            if threshold_of is not None:
+                saved = {n: c.at_threshold(threshold_of(n, c.detector)) for n, c in saved.items()}
+            return saved, {}
         alpha = None if threshold_of else DEFAULT_ALPHA if self.alpha is None else self.alpha
-        calibrated, scored = fit_detectors(
-            usable,
-            features.banks,
-            refused,
-            alpha=alpha,
-            classes=self.classes,
-            seed=seed,
-            limit=limit,
-            threshold_of=threshold_of,
-            pooled=features.pooled,
-        )
-        for name, fitted in calibrated.items():
-            calibrated[name] = replace(fitted, pixel_range=self.decoding.pixel_range)
+        scored: dict[str, tuple[FeatureBank, Tensor]] = {}
+
+        def fitted(name: str, detector: Detector) -> CalibratedDetector:
+            how: Calibration = "held-out"
+            if features.pooled:
+                fit_bank = of = features.banks["train"]
+                scores = cross_fitted_scores(fit_within(detector, fit_bank, limit), fit_bank, seed)
+                how = cross_fitting_of(detector, fit_bank)
+            else:
+                fit_bank, of = fit_and_held_out(detector, features.banks, seed)
+                if not len(of):
+                    raise DetectorRefusal(f"{name}: its fit leaves no image of val for p-values")
+                scores = checked_score(fit_within(detector, fit_bank, limit), of)
+            scored[name] = of, scores
+            return CalibratedDetector.of(
+                detector,
+                scores,
+                alpha,
+                classes=self.classes,
+                weights_sha256=of.record.weights_sha256,
+                transform=of.record.transform,
+                given_threshold=None if threshold_of is None else threshold_of(name, detector),
+                calibration=how,
+                groups=of.groups,
+            )
+
+        calibrated = each_that_works(usable, fitted, refused)
+        for name, detector in calibrated.items():
+            calibrated[name] = replace(detector, pixel_range=self.decoding.pixel_range)
             save_detector(folder / f"{name}.safetensors", calibrated[name])
         return calibrated, scored

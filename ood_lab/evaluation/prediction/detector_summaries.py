@@ -126,7 +126,7 @@ def id_images(
     Columns ``path``, and of every detector ``<name>_score`` and ``<name>_p_value``, the share of ID
     images that score as high, itself counted, each group with weight one.
     """
-    columns: dict[str, pd.Series] = {}
+    columns = {}
     for name, calibrated in ready.items():
         bank, scores = scored[name]
         n, rows = calibrated.groups, bank.index.numpy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from ood_lab.detectors.deployment.calibration import CalibratedDetectors
 from ood_lab.evaluation.prediction.detector_source import PredictionFeatures
 from ood_lab.evaluation.prediction.prediction_tables import (
     PredictionSink,
-    judged_at_once,
     judged_in_parts,
     predictions,
 )
@@ -34,7 +32,6 @@ from ood_lab.report.detection.prediction_summary import Judged
 from ood_lab.report.rendering.thumbnails import LoadImage
 from ood_lab.schema.run_record import BankRecord
 
-log = logging.getLogger(__name__)
 #: In the run folder: the table, or the folder of its parts.
 CSV, PARTS = "predictions.csv", "predictions"
 
@@ -78,8 +75,10 @@ class ImagePredictions:
         def picture(_: str, row: int) -> Image.Image:
             return load_rgb(table["path"].iloc[row], readable.store, readable.decoding)
 
-        verdicts, made_of = judged_at_once(table, list(ready)), bank.record
-        return cls(verdicts, readable, picture, readable.identity, new.passed, made_of)
+        flagged = {name: int(table[f"{name}_is_ood"].sum()) for name in ready}
+        broken = int((table["error"] != "").sum())
+        verdicts = Judged(table, len(table), broken, flagged, None, CSV)
+        return cls(verdicts, readable, picture, readable.identity, new.passed, bank.record)
 
     @classmethod
     def in_parts(
@@ -132,5 +131,4 @@ class ImagePredictions:
         def picture(_: str, row: int) -> Image.Image:
             return load_rgb(images.address(row), images.store(row), images.decoding)
 
-        identity = images.digest(range(len(images)))
-        return cls(verdicts, images, picture, identity, passed, made_of)
+        return cls(verdicts, images, picture, images.digest(range(len(images))), passed, made_of)

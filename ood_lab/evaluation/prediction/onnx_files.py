@@ -16,7 +16,7 @@ from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.data.sources.image_lists import Listing
 from ood_lab.data.transforms.subsets import even_rows
 from ood_lab.detectors import cannot_export, save_onnx
-from ood_lab.detectors.base import Detectors
+from ood_lab.detectors.base import Detectors, Reasons
 from ood_lab.detectors.deployment.calibration import CalibratedDetectors
 from ood_lab.models import Backbone
 
@@ -35,13 +35,13 @@ def check_onnx(detectors: Detectors, backbone: Backbone) -> None:
 
 def export_onnx_files(
     ready: CalibratedDetectors, backbone: Backbone, images: FileDataset | Listing, folder: Path
-) -> tuple[dict[str, str], dict[str, float]]:
+) -> tuple[Reasons, dict[str, float]]:
     """Writes what can be an ONNX file.
 
     Returns:
         Why the others cannot, and the largest deviation of a p-value of those with preprocessing.
     """
-    refused, deviations, pictures = dict[str, str](), dict[str, float](), []
+    refused, deviations, pictures = Reasons(), dict[str, float](), []
     transform, images.transform = images.transform, _unchanged
     assert transform is not None
     try:
@@ -55,8 +55,7 @@ def export_onnx_files(
     batch = torch.stack([transform(picture) for picture in pictures])
     for name, calibrated in ready.items():
         try:
-            file = folder / f"{name}.onnx"
-            deviation = save_onnx(file, backbone, calibrated, batch, pictures)
+            deviation = save_onnx(folder / f"{name}.onnx", backbone, calibrated, batch, pictures)
             deviations |= {} if deviation is None else {name: deviation}
         except UserError as error:
             refused[name] = str(error)

@@ -49,8 +49,7 @@ def verdicts(
             return ""
         return classes[label] if named else f"class {label}"
 
-    predicted = list(map(word, bank.predictions.tolist()))
-    columns: dict[str, Any] = {"predicted": predicted}
+    columns: dict[str, Any] = {"predicted": list(map(word, bank.predictions.tolist()))}
     for name, calibrated in ready.items():
         scores = checked_score(calibrated.detector, bank)
         columns[f"{name}_score"] = scores.numpy()
@@ -101,7 +100,7 @@ class PredictionSink(PartSink):
         columns = rows.set_index("row") if len(rows) else rows
         table = pd.DataFrame({"path": addresses}, index=pd.Index(part)).join(columns)
         table["error"] = [errors.get(row, "") for row in part]
-        fields: list[tuple[str, pa.DataType]] = [("path", pa.string()), ("predicted", pa.string())]
+        fields = [("path", pa.string()), ("predicted", pa.string())]
         for name in self._ready:
             fields += [(f"{name}_score", pa.float64()), (f"{name}_p_value", pa.float64())]
             fields += [(f"{name}_is_ood", pa.bool_())]
@@ -157,8 +156,7 @@ def judged_in_parts(files: PartFiles, names: Sequence[str]) -> Judged:
                 ends[name, first] = ordered.head(EXTREMES)
         some = sampled[(sampled >= table.index[0]) & (sampled <= table.index[-1])]
         shown += [table.loc[some], table.head(max(0, FIRST - table.index[0]))]
-    sample = pd.concat(shown)
-    kept = pd.concat([sample, *ends.values()])
+    kept = pd.concat([pd.concat(shown), *ends.values()])
     kept = kept[~kept.index.duplicated()].sort_index()
     return Judged(
         kept, n, broken, flagged, kept.loc[sampled] if n > DRAWN else None, "predictions/*.parquet"
@@ -176,10 +174,3 @@ def _ordered(frames: Sequence[pd.DataFrame | None], column: str, descending: boo
     values = rows[column].to_numpy(np.float64)
     order = np.argsort(-values if descending else values, kind="stable")
     return rows.iloc[order[:EXTREMES]]
-
-
-def judged_at_once(table: pd.DataFrame, names: Sequence[str]) -> Judged:
-    """The same of one table."""
-    flagged = {name: int(table[f"{name}_is_ood"].sum()) for name in names}
-    broken = int((table["error"] != "").sum())
-    return Judged(table, len(table), broken, flagged, None, "predictions.csv")

@@ -56,8 +56,7 @@ class PartFiles:
 
     def _key(self, part: int) -> str:
         rows = self.parts.rows(part)
-        text = f"{self.key_of(rows)} {rows.start} {rows.stop}"
-        return text_sha256(text)
+        return text_sha256(f"{self.key_of(rows)} {rows.start} {rows.stop}")
 
     def facts(self, part: int) -> Facts:
         """What was written with the rows of a part.
@@ -66,8 +65,7 @@ class PartFiles:
             UserError: the file is missing or damaged.
         """
         try:
-            metadata = pq.read_schema(self.path(part)).metadata or {}
-            return dict(json.loads(metadata[_METADATA]))
+            return dict(json.loads((pq.read_schema(self.path(part)).metadata or {})[_METADATA]))
         except (OSError, KeyError, ValueError) as error:
             raise UserError(f"'{self.path(part)}' is missing or damaged") from error
 
@@ -89,8 +87,7 @@ class PartFiles:
         for part in self.parts.numbers:
             try:
                 # As a data set it would have a column of the folder seed=0, too.
-                file = pq.ParquetFile(self.path(part), page_checksum_verification=True)
-                yield file.read()
+                yield pq.ParquetFile(self.path(part), page_checksum_verification=True).read()
             except (OSError, ValueError) as error:
                 raise UserError(
                     f"'{self.path(part)}' is missing or damaged: delete it, and the same command "

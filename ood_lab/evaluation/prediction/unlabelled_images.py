@@ -86,8 +86,10 @@ def list_images(source: Given | Sequence[Given], limit: int | None = None) -> Li
     """Lists the images that are pointed to, and opens none.
 
     Args:
-        source: see :func:`read_images`.
-        limit: the same.
+        source: one image file; a pattern (``photos/*.jpg``, ``**`` for any depth); a source as in
+            :func:`~ood_lab.data.sources.source_settings.source_of`, whose labels are ignored; or
+            several of these in a list.
+        limit: so many images at most, taken at equal steps; None = all.
 
     Raises:
         UserError: nothing there.
@@ -102,21 +104,6 @@ def list_images(source: Given | Sequence[Given], limit: int | None = None) -> Li
         raise UserError("task.images is an empty list: give at least one image")
     listing = Listing([addresses for addresses, _ in listings])
     return ListedImages(listing, tuple(table for _, table in listings), limit, tuple(remarks))
-
-
-def read_images(source: Given | Sequence[Given], limit: int | None = None) -> ReadableImages:
-    """Lists the images that are pointed to, and decodes each once.
-
-    Args:
-        source: one image file; a pattern (``photos/*.jpg``, ``**`` for any depth); a source as in
-            :func:`~ood_lab.data.sources.source_settings.source_of`, whose labels are ignored; or
-            several of these in a list.
-        limit: so many images at most, taken at equal steps; None = all.
-
-    Raises:
-        UserError: nothing there, or no image can be read.
-    """
-    return opened(list_images(source, limit))
 
 
 def opened(listing: ListedImages, decoding: Decoding = DECODING) -> ReadableImages:

@@ -17,6 +17,7 @@ import yaml
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import YAML_LOADER
 from ood_lab.common.hints import check_known, missing_path, suggestion
+from ood_lab.schema.results import Names
 
 #: The files that come with the package, one for each published table.
 SHIPPED = files("ood_lab") / "references"
@@ -52,7 +53,7 @@ class Reference:
 
     name: str
     about: Mapping[str, str | None]
-    names: Mapping[str, str]
+    names: Names
     protocol: Mapping[Field, Any]
     tolerance: Mapping[str, float]
 

@@ -250,11 +250,10 @@ def _answers(run: FinishedRun, file: str) -> tuple[pd.DataFrame, Facts]:
     counts = counts.assign(metric="questions", value=n, ci_low=None, ci_high=None)
     seconds = [
         {"split": split, PART: form or None, "metric": "seconds", "value": value}
-        for form, of_form in (record.asking.seconds.items() if record.asking else ())
-        for split, value in of_form.items()
+        for form, split, value in record.seconds_of_calls
     ]
     parts = [results, counts.dropna(subset="value"), pd.DataFrame(seconds), *_differences(run)]
-    rows: pd.DataFrame = pd.concat([part for part in parts if len(part)], ignore_index=True)
+    rows = pd.concat([part for part in parts if len(part)], ignore_index=True)
     rows = rows.drop_duplicates(["model", "split", PART, *LEVELS, "metric"])
     rows["model"] = rows["model"].fillna(results["model"].iloc[0])
     names = [", ".join(pair.dropna()) for _, pair in rows[["split", PART]].iterrows()]
@@ -265,7 +264,7 @@ def _answers(run: FinishedRun, file: str) -> tuple[pd.DataFrame, Facts]:
     sets = whole(counts)
     return rows, {
         **{"benchmark": about.name, "model": rows["model"].iloc[0], "dataset": data},
-        "n": dict(zip(sets["split"], sets["value"].astype(int), strict=True)),
+        "n": sets.set_index("split")["value"].astype(int).to_dict(),
         **{"detectors": dict.fromkeys(rows["model"]), "shift_order": [], "id_accuracy": None},
     }
 
@@ -274,8 +273,7 @@ def _differences(run: FinishedRun) -> Iterator[pd.DataFrame]:
     """Recall by size, and differences with their intervals, as rows of a question benchmark."""
     if run.has("tiers.csv"):
         sizes = read_table(run.folder / "tiers.csv").query("edges == 'tier'")
-        named = sizes.rename(columns={"tier": PART, "accuracy": "value"})
-        yield named.assign(metric="recall_yes")
+        yield sizes.rename(columns={"tier": PART, "accuracy": "value"}).assign(metric="recall_yes")
     for file in filter(run.has, (*WITHIN_RUN, *TO_ANOTHER)):
         table = read_table(run.folder / file).rename(
             columns={"difference": "value", "change": "value"}
@@ -351,8 +349,7 @@ def _values(row: PublishedRow, results: pd.DataFrame, shift_order: Sequence[str]
         chosen = results[group]
     else:
         chosen = table[table["dataset"].str.casefold() == name.casefold()]
-    numbers: Floats = chosen[["value", "ci_low", "ci_high"]].astype(float).mean().to_numpy()
-    return numbers
+    return chosen[["value", "ci_low", "ci_high"]].astype(float).mean().to_numpy()
 
 
 def _differing(row: PublishedRow, facts: Facts) -> Iterator[tuple[Field, Any, Any]]:

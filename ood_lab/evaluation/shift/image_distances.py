@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -11,21 +11,20 @@ import numpy as np
 import pandas as pd
 import torch
 from rich.progress import Progress
-from torch import Tensor
 
 from ood_lab.common.random_streams import Resampling
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.evaluation.shift.shift_rulers import shift_in_units
 from ood_lab.metrics import (
     Evaluation,
-    MissDistances,
-    follow_all,
-    follow_results,
     levels_of,
 )
 from ood_lab.metrics.resampling.group_intervals import photographs
+from ood_lab.report.shift.distance_page import MeasuredDistances
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.image_columns import AXES, LEVELS, MADE_OF
+from ood_lab.schema.results import Names
 from ood_lab.schema.run_record import Facts
 from ood_lab.shift import Decomposition, ShiftMeter, shift_results, summarise_degrees, undecomposed
 
@@ -36,28 +35,18 @@ UNSPLIT = {"distance": "in the features of the network", "covariate": "in image 
 
 
 @dataclass(frozen=True)
-class Distances:
-    """Distance of every image from ID train.
+class Distances(MeasuredDistances):
+    """Distance of every image from ID train; its summary is that of :func:`summarised`.
 
     Attributes:
-        degrees: one row per image: ``dataset, index, path, label`` and the columns of ``axes``.
-        summary: mean and median of every set, see :func:`summarised`.
-        axes: column of ``degrees`` → its words.
-        facts: for the manifest.
         rulers: shift of every OOD set in units of ID data: a
             :class:`~ood_lab.shift.RulerReading`.
         levels: of the images of all OOD sets, see :class:`~ood_lab.tasks.shift_levels.ShiftLevels`;
             empty where nothing was divided.
-        misses: how well they predict what each detector misses, once that is known.
     """
 
-    degrees: pd.DataFrame
-    summary: pd.DataFrame
-    axes: Mapping[str, str]
-    facts: Facts
-    rulers: pd.DataFrame
+    rulers: pd.DataFrame = field(default_factory=pd.DataFrame)
     levels: pd.DataFrame = field(default_factory=pd.DataFrame)
-    misses: Mapping[tuple[str, str], MissDistances | None] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -65,7 +54,7 @@ class Distances:
         data: OODDataModule,
         degrees: pd.DataFrame,
         marks: pd.DataFrame,
-        axes: Mapping[str, str],
+        axes: Names,
         facts: Facts,
         *,
         resampling: Resampling,
@@ -85,20 +74,11 @@ class Distances:
         values, rulers = shift_in_units(
             data, degrees, marks, list(axes), facts["k"], resampling=resampling
         )
-        return cls(degrees, summary, axes, {**facts, "rulers": rulers}, values)
-
-    def with_misses(self, scores: pd.DataFrame, methods: Sequence[str]) -> Distances:
-        """The same with how well they predict what these columns of the scores miss."""
-        return replace(self, misses=follow_all(self.degrees, scores, methods, list(self.axes)))
+        return cls(degrees, summary, axes, {**facts, "rulers": rulers}, rulers=values)
 
     def results(self, seed: int) -> pd.DataFrame:
         """The shift of every set as results; ``seed`` is that of the bootstrap."""
         return shift_results(self.summary, str(self.facts["by"]), seed, self.rulers)
-
-    def miss_results(self, model: str, seed: int) -> pd.DataFrame:
-        """What they predict of the misses, as results; ``seed`` is that of the model."""
-        n = int((self.degrees["dataset"] != "test").sum())
-        return follow_results(self.misses, n, model, seed)
 
     def level_results(
         self, evaluation: Evaluation, ood_names: Sequence[str], model: str, **metrics: Any
@@ -121,7 +101,7 @@ class Distances:
 
 def own_distances(
     data: OODDataModule,
-    features: Mapping[str, Tensor],
+    features: Tensors,
     covariate: Mapping[str, Floats],
     k: int,
     device: torch.device,
@@ -133,15 +113,14 @@ def own_distances(
     :class:`~ood_lab.shift.StatisticsDistance`.
     """
     width = next(iter(features.values())).shape[1]
-    decomposition = undecomposed(width, {}, k)
-    degrees = measured_degrees(data, features, [decomposition], k, device)
+    degrees = measured_degrees(data, features, [undecomposed(width, {}, k)], k, device)
     of_statistics = np.concatenate([covariate[name] for name in degrees["dataset"].unique()])
     return degrees.rename(columns={"semantic": "distance"}).assign(covariate=of_statistics)
 
 
 def measured_degrees(
     data: OODDataModule,
-    features: Mapping[str, Tensor],
+    features: Tensors,
     decompositions: Sequence[Decomposition],
     k: int | None,
     device: torch.device,
@@ -195,11 +174,10 @@ def summarised(
         part = summarise_degrees(sets, resampling=resampling, made_of=made_of).assign(axis=axis)
         kept, low, high = (v[place] for v in (of_sets.values["fpr95"], *of_sets.ends["fpr95"]))
         pairs = (v[place] for v in (of_sets.values["auroc"], *of_sets.ends["auroc"]))
-        shares = {
+        for metric, ends in {
             "frac_above_id_q95": (1 - kept, 1 - high, 1 - low),
             "distance_auroc": tuple(pairs),
-        }
-        for metric, ends in shares.items():
+        }.items():
             for column, values in zip(("", "_low", "_high"), ends, strict=True):
                 part[metric + column] = part["dataset"].map(dict(zip(names, values, strict=True)))
         parts.append(part)

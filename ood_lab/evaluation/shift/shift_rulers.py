@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from ood_lab.common.english import counted
 from ood_lab.common.random_streams import Resampling, stream
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.transforms.corruptions import CORRUPTIONS, PLAN, SEVERITIES, CorruptedImages
@@ -22,6 +22,7 @@ from ood_lab.metrics.resampling.group_intervals import photographs
 from ood_lab.neighbours import neighbour_count
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.image_columns import MADE_OF, SEVERAL
+from ood_lab.schema.run_record import Facts
 from ood_lab.shift import (
     CLASS_UNITS,
     SEVERITY,
@@ -66,7 +67,7 @@ def _plan(n: int) -> pd.DataFrame:
 
 def mark_distances(
     data: OODDataModule,
-    features: Mapping[str, Tensor],
+    features: Tensors,
     decomposition: Decomposition,
     k: int,
     device: torch.device,
@@ -117,7 +118,7 @@ def shift_in_units(
     k: int,
     *,
     resampling: Resampling,
-) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+) -> tuple[pd.DataFrame, list[Facts]]:
     """Shift of every OOD dataset in units of ID data, by both rulers.
 
     Args:
@@ -149,8 +150,7 @@ def shift_in_units(
         scale = [
             Sample(rows[column].to_numpy(np.float64), _photographs(rows)) for rows, column in named
         ]
-        ruler = Ruler(metric, axis, scale, missing[metric])
-        reading = read_ruler(ruler, samples, resampling)
+        reading = read_ruler(Ruler(metric, axis, scale, missing[metric]), samples, resampling)
         values.append(reading.values)
         facts.append(
             {
@@ -161,8 +161,7 @@ def shift_in_units(
                 "note": None if reading.reason else ruler_note(metric, axis, of_train, k),
             }
         )
-    table = pd.concat(values, ignore_index=True)
-    return table, facts
+    return pd.concat(values, ignore_index=True), facts
 
 
 def _photographs(rows: pd.DataFrame) -> NDArray[np.object_]:

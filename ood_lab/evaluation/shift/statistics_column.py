@@ -121,10 +121,9 @@ class IDRange:
         """
         x = statistics_of(bank)
         words = [words_of(name) for name in PIXELS]
-        sides = np.stack([x < self.least, x > self.most], axis=2)
         return [
             listed([words[place][side] for place, side in np.argwhere(row)]) if row.any() else ""
-            for row in sides
+            for row in np.stack([x < self.least, x > self.most], axis=2)
         ]
 
 

@@ -46,7 +46,7 @@ from ood_lab.metrics.resampling.clustered_bootstrap import (
     with_ones,
 )
 from ood_lab.metrics.resampling.intervals import percentile_interval
-from ood_lab.schema.arrays import Floats, Ints
+from ood_lab.schema.arrays import Ints, MetricValues
 from ood_lab.schema.results import Kind, Names, Row
 
 #: Column of what is resampled in place of images: a pair of concepts that several show.
@@ -290,7 +290,7 @@ def contrasts(
     return pd.concat(tables, ignore_index=True)
 
 
-def _of_no(group: str, counts: Ints) -> Mapping[str, Floats]:
+def _of_no(group: str, counts: Ints) -> MetricValues:
     results = yes_no_metrics(counts)
     return {f"{group}_{metric}": results[metric] for metric in ("recall", "f1")}
 

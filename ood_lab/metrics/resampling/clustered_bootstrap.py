@@ -7,7 +7,7 @@ A metric is a function of summed counts; it never sees a single answer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
@@ -20,10 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.resampling.intervals import Estimate, percentile_interval
 from ood_lab.metrics.resampling.significance import bootstrap_p_values, holm
-from ood_lab.schema.arrays import Floats, Ints
+from ood_lab.schema.arrays import Floats, Ints, MetricValues
 
 #: Counts ``[..., C]`` of any shape → metrics ``[...]`` by name.
-Metrics = Callable[[NDArray[Any]], Mapping[str, Floats]]
+Metrics = Callable[[NDArray[Any]], MetricValues]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +36,8 @@ class Clustered:
         n: number K of clusters.
     """
 
-    values: Mapping[str, Floats]
-    draws: Mapping[str, Floats]
+    values: MetricValues
+    draws: MetricValues
     n: int
 
     def estimates(self) -> dict[str, Estimate]:
@@ -124,7 +124,7 @@ def contrast(names: Sequence[Any], measured: Clustered, first: Any = None) -> pd
         ``a, b, metric, value_a, value_b, difference, ci_low, ci_high, p_value, p_holm, n``.
     """
     pairs = [(a, b) for a, b in combinations(range(len(names)), 2) if first in (None, names[a])]
-    rows: list[dict[str, Any]] = []
+    rows = []
     for metric, value in measured.values.items():
         draws = measured.draws[metric]
         p_values, least = bootstrap_p_values(value, draws), 1 / (draws.shape[1] + 1)
@@ -173,7 +173,7 @@ def share(part: Floats, total: Floats, otherwise: float = 0.0) -> Floats:
     return np.divide(part, total, out=quotient, where=total > 0)
 
 
-def shares(names: Sequence[str], counts: NDArray[Any]) -> dict[str, Floats]:
+def shares(names: Sequence[str], counts: NDArray[Any]) -> MetricValues:
     """Each count but the last over the last, ``[..., C]``, by name."""
     total = counts[..., -1]
     return {n: share(counts[..., place], total, np.nan) for place, n in enumerate(names)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +12,9 @@ import pandas as pd
 import scipy  # loads scipy.stats when it is used
 from numpy.typing import ArrayLike
 
-from ood_lab.metrics.best_set import JointEstimate, drawn_means, mean_aurocs, turned
+from ood_lab.metrics.best_set import JointEstimate, drawn_means, mean_aurocs
 from ood_lab.metrics.ood import SortedScores
-from ood_lab.metrics.record import FPR95, metric_of
+from ood_lab.metrics.record import Metric, metric_of
 from ood_lab.metrics.resampling.intervals import auroc_interval
 from ood_lab.metrics.resampling.significance import (
     best_group,
@@ -65,12 +66,10 @@ def best_detectors(evaluation: Evaluation) -> pd.DataFrame:
         record = metric_of(metric)
         if not record.ranks:
             continue
-        higher = record.better == "higher"
-        best = (
-            joint[ood, metric].best()
-            if (ood, metric) in joint
-            else best_group(values, p_values, higher_is_better=higher)
-        )
+        if (ood, metric) in joint:
+            best = joint[ood, metric].best()
+        else:
+            best = best_group(values, p_values, higher_is_better=record.better == "higher")
         above = detected.get(ood or metric, True)
         rows += [
             {"dataset": ood, "metric": metric, "detector": d, "value": v, "best": above and bool(b)}
@@ -81,15 +80,14 @@ def best_detectors(evaluation: Evaluation) -> pd.DataFrame:
 
 def _joint_estimates(evaluation: Evaluation) -> Joint:
     """Every AUROC, and every mean over datasets that is ranked, higher = better."""
-    joint: Joint = {(o, "auroc"): mean_aurocs(evaluation, [o]) for o in evaluation.ood_names}
+    joint = {(o, "auroc"): mean_aurocs(evaluation, [o]) for o in evaluation.ood_names}
     for mean, names in evaluation.means.items():
-        for metric in _tested(evaluation):
-            if metric == "auroc":
-                joint[None, f"{mean}_{metric}"] = mean_aurocs(evaluation, names)
-                continue
-            means = drawn_means(evaluation, metric, names)
-            lower = metric_of(metric).better == "lower"
-            joint[None, f"{mean}_{metric}"] = turned(means) if lower else means
+        joint[None, f"{mean}_auroc"] = mean_aurocs(evaluation, names)
+        for metric in _tested(evaluation)[1:]:
+            means = drawn_means(evaluation, metric.name, names)
+            if metric.better == "lower":
+                means = replace(means, values=-means.values)
+            joint[None, f"{mean}_{metric.name}"] = means
     return joint
 
 
@@ -103,29 +101,27 @@ def _detected(evaluation: Evaluation, joint: Joint) -> dict[str, bool]:
     for mean in evaluation.means:
         aurocs = joint[None, f"{mean}_auroc"]
         above = bool((aurocs.ends()[0] > CHANCE).any()) or not aurocs.known
-        detected |= {f"{mean}_{metric}": above for metric in _tested(evaluation)}
+        detected |= {f"{mean}_{metric.name}": above for metric in _tested(evaluation)}
     return detected
 
 
 def _tests(evaluation: Evaluation) -> Iterator[tuple[str | None, str, Floats, Floats]]:
     """Set, metric, values ``[D]`` and unadjusted p-values ``[D, D]``."""
     sets = evaluation.sets
+    tested = [metric.name for metric in _tested(evaluation)]
     for group, ood in enumerate(evaluation.ood_names):
-        for metric in _tested(evaluation):
+        for metric in tested:
             values, draws = sets.values[metric][:, group], sets.draws[metric][:, group]
             if metric == "auroc" and min(evaluation.n_id, sets.n_ood[group]) > 1:
                 rows = evaluation.rows_of(ood)
-                made_of = evaluation.made_of(rows)
                 aurocs, covariance = delong(
-                    evaluation.id_matrix,
-                    evaluation.matrix(rows),
-                    (made_of[0], made_of[1]) if made_of else None,
+                    evaluation.id_matrix, evaluation.matrix(rows), evaluation.made_of(rows)
                 )
                 yield ood, metric, values, delong_p_values(aurocs, covariance)
             else:
                 yield ood, metric, values, bootstrap_p_values(values, draws)
     for mean, names in evaluation.means.items():
-        for metric in _tested(evaluation):
+        for metric in tested:
             # The draws of the sets share the ID images.
             values, draws = evaluation.mean(metric, names)
             yield None, f"{mean}_{metric}", values, bootstrap_p_values(values, draws)
@@ -134,10 +130,9 @@ def _tests(evaluation: Evaluation) -> Iterator[tuple[str | None, str, Floats, Fl
         yield None, "dad", values, bootstrap_p_values(values, draws)
 
 
-def _tested(evaluation: Evaluation) -> list[str]:
-    """The headline FPR95 and the other metrics that detectors are tested by."""
-    names = [metric.name for metric in evaluation.metrics if metric.tested]
-    return [*names[:1], FPR95.name, *names[1:]]
+def _tested(evaluation: Evaluation) -> list[Metric]:
+    """The metrics that detectors are tested by, AUROC first."""
+    return [metric for metric in evaluation.named_metrics if metric.tested]
 
 
 def _pairs(
@@ -248,10 +243,16 @@ def group_comparison(
     deviation = 0.0
     if n > 1:
         deviation = math.sqrt(max(delong(scores.id, scores.ood)[1].item(), 0.0))
+    return _comparison(exceeded, deviation, n, scores.ood, scores.id, scores.constant)
+
+
+def _comparison(
+    exceeded: float, deviation: float, n: int, new: Floats, of_id: Floats, constant: bool
+) -> GroupComparison:
+    """With the interval of an AUROC of this standard deviation, and the test of the ranks."""
     low, high = auroc_interval(exceeded, [exceeded - deviation, exceeded + deviation], n)
-    p = scipy.stats.mannwhitneyu(scores.ood, scores.id, alternative="greater").pvalue
-    p_value = 1.0 if scores.constant else float(p)
-    return GroupComparison(exceeded, float(low), float(high), p_value)
+    p = scipy.stats.mannwhitneyu(new, of_id, alternative="greater").pvalue
+    return GroupComparison(exceeded, float(low), float(high), 1.0 if constant else float(p))
 
 
 def _compared_by_group(
@@ -272,17 +273,14 @@ def _compared_by_group(
     deviation = 0.0
     if n > 1:
         deviation = math.sqrt(above.var(ddof=1) / len(above) + below.var(ddof=1) / len(below))
-    low, high = auroc_interval(exceeded, [exceeded - deviation, exceeded + deviation], n)
     everything, weights = np.concatenate([id_values, new]), np.concatenate([of_own, of_new])
     # Rounded, for equal scores must stay tied.
-    ranks = (
+    of_id, of_others = (
         means(_weight_below(everything, side, weights), place).round(9)
         for place, side in enumerate((id_values, new))
     )
-    id_ranks, new_ranks = ranks
-    p = scipy.stats.mannwhitneyu(new_ranks, id_ranks, alternative="greater").pvalue
-    p_value = 1.0 if np.ptp(everything) == 0 else float(p)
-    return GroupComparison(exceeded, float(low), float(high), p_value)
+    constant = bool(np.ptp(everything) == 0)
+    return _comparison(exceeded, deviation, n, of_others, of_id, constant)
 
 
 def _weight_below(scores: Floats, of: Floats, weights: Floats) -> Floats:
@@ -290,5 +288,4 @@ def _weight_below(scores: Floats, of: Floats, weights: Floats) -> Floats:
     order = np.argsort(scores)
     sums = np.append(0, weights[order].cumsum())
     ends = [np.searchsorted(scores[order], of, side) for side in ("left", "right")]
-    below: Floats = (sums[ends[0]] + sums[ends[1]]) / 2
-    return below
+    return (sums[ends[0]] + sums[ends[1]]) / 2

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ood_lab.metrics.record import Rule
 from ood_lab.metrics.resampling.intervals import (
     FEWEST,
+    Ends,
     auroc_interval,
     bootstrap_interval,
     exceedance_interval,
@@ -19,7 +20,7 @@ from ood_lab.metrics.resampling.intervals import (
     percentile_interval,
 )
 from ood_lab.metrics.resampling.weighted_counts import Counts, Groups
-from ood_lab.schema.arrays import Bools, Floats, Ints
+from ood_lab.schema.arrays import Floats, Ints
 from ood_lab.schema.image_columns import MADE_OF
 
 
@@ -52,8 +53,7 @@ def effective_size(right: Floats, made_of: ArrayLike | None) -> float:
     if codes is None or (k := int(codes.max()) + 1) == n:
         return n
     p = right.mean()
-    sums = np.bincount(codes, right - p)
-    variance = k / max(k - 1, 1) * (sums**2).sum() / n**2
+    variance = k / max(k - 1, 1) * (np.bincount(codes, right - p) ** 2).sum() / n**2
     return float(min(n, p * (1 - p) / variance)) if variance > 0 else k
 
 
@@ -101,7 +101,6 @@ class PhotographGroups:
         return self.strata.resample(rng).take(self.place)
 
 
-Ends = tuple[Floats, Floats]
 # Of means over groups: in so small a group the draws spread too little, whatever the metric.
 _FEWEST_OF_A_MEAN = 10
 
@@ -112,9 +111,9 @@ def group_ends(
     draws: Floats,
     id_matrix: Floats,
     ood_matrix: Floats,
-    n: tuple[int, int] | None = None,
+    n: tuple[int, int],
 ) -> Ends:
-    """Both ends of the 95% intervals on one group, ``[D]`` each.
+    """The 95% intervals on one group, ``[2, D]``.
 
     - ``auroc``: :func:`~ood_lab.metrics.resampling.intervals.auroc_interval`.
     - ``threshold_*`` (FPR95): the percentiles of the draws; those of order statistics and
@@ -130,34 +129,29 @@ def group_ends(
         draws: ``[D, B]``.
         id_matrix: ID scores, ``[n, D]``.
         ood_matrix: scores of the group, ``[m, D]``.
-        n: photographs, or groups, that the images of ID and of the OOD group are made of; None = as
-            many as there are images.
+        n: photographs, or groups, that the images of ID and of the OOD group are made of.
     """
-    images = len(id_matrix), len(ood_matrix)
-    single, smallest = n is None or n == images, min(n or images)
+    smallest = min(n)
     if rule == "auroc":
         return auroc_interval(values, draws, smallest)
     if rule == "percentile":
         return bootstrap_interval(draws, smallest)
-    low, high = np.full(len(values), np.nan), np.full(len(values), np.nan)
-    failing = np.full(len(values), True)
-    if smallest >= FEWEST:
-        low, high = percentile_interval(draws, smallest)
-        failing = low == high
-    if not single:
-        low[failing], high[failing] = np.nan, np.nan
+    ends = percentile_interval(draws, smallest)
+    failing = (ends[0] == ends[1]) | (smallest < FEWEST)
+    if n != (len(id_matrix), len(ood_matrix)):
+        ends[:, failing] = np.nan
     elif failing.any():
         threshold_of, counted = ood_matrix[:, failing], id_matrix[:, failing]
         if rule == "threshold_id":
             threshold_of, counted = -counted, -threshold_of
-        low[failing], high[failing] = exceedance_interval(threshold_of, counted)
-    return low, high
+        ends[:, failing] = exceedance_interval(threshold_of, counted)
+    return ends
 
 
 def mean_ends(
     rule: Rule, values: Floats, draws: Floats, group_ends: Ends, n_id: int, n_ood: Sequence[int]
 ) -> Ends:
-    """Both ends of the 95% intervals of a mean over G groups, ``[D]`` each.
+    """The 95% intervals of a mean over G groups, ``[2, D]``.
 
     The percentiles of the draws, which share the ID resample; but
 
@@ -172,34 +166,26 @@ def mean_ends(
         rule: of the metric.
         values: the means, ``[D]``.
         draws: those of the draws, ``[D, B]``.
-        group_ends: the ends of the groups, ``[D, G]`` each.
+        group_ends: those of the groups, ``[2, D, G]``.
         n_id: ID images.
         n_ood: images of the groups, ``[G]``; a group without a value is not among them.
     """
-    nothing = np.full(len(values), np.nan)
     if not n_ood:
-        return nothing, nothing
+        return np.full((2, len(values)), np.nan)
     n = min(n_id, min(n_ood))
     if rule == "auroc":
         if n < _FEWEST_OF_A_MEAN:
-            return group_ends[0].mean(axis=1), group_ends[1].mean(axis=1)
+            return group_ends.mean(axis=2)
         pooled = min(n_id, sum(n_ood))
-        return _where(
+        return np.where(
             is_rare(values, pooled),
             auroc_interval(values, draws, pooled),
             percentile_interval(draws, n),
         )
     if rule == "percentile":
         return bootstrap_interval(draws, n)
-    low, high = percentile_interval(draws, n)
+    ends = percentile_interval(draws, n)
     few = (n_id if rule == "threshold_id" else min(n_ood)) < FEWEST or n < _FEWEST_OF_A_MEAN
     # Ends that are missing are 0 and 1.
-    means = (
-        np.nan_to_num(group_ends[0], nan=0.0).mean(axis=1),
-        np.nan_to_num(group_ends[1], nan=1.0).mean(axis=1),
-    )
-    return _where(few | (low == high), means, (low, high))
-
-
-def _where(condition: Bools, one: Ends, other: Ends) -> Ends:
-    return np.where(condition, one[0], other[0]), np.where(condition, one[1], other[1])
+    means = [np.nan_to_num(end, nan=nan).mean(axis=1) for nan, end in enumerate(group_ends)]
+    return np.where(few | (ends[0] == ends[1]), means, ends)

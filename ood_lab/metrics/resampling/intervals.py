@@ -29,6 +29,10 @@ _MOST_EFFECTIVE = 3
 
 #: Of a 95% interval, on each side.
 _TAIL = (1 - 0.95) / 2
+#: Lower and upper end of intervals, ``[2, ...]``.
+Ends = Floats
+#: A value of every detector, and its draws in one axis more.
+ValueAndDraws = tuple[Floats, Floats]
 
 
 class Estimate(NamedTuple):
@@ -54,7 +58,7 @@ class Estimate(NamedTuple):
         return not (math.isnan(self.low) or math.isnan(self.high))
 
 
-def percentile_interval(draws: ArrayLike, n: int) -> tuple[Floats, Floats]:
+def percentile_interval(draws: ArrayLike, n: int) -> Ends:
     """Expanded percentile interval along the last axis (arXiv 1411.5279, section 4).
 
     The quantiles ``a`` and ``1 - a`` with ``a = Phi(-sqrt(n / (n - 1)) t_{n-1})`` instead of
@@ -64,9 +68,6 @@ def percentile_interval(draws: ArrayLike, n: int) -> tuple[Floats, Floats]:
     Args:
         draws: ``[..., B]``.
         n: size of the smallest resampled group.
-
-    Returns:
-        Lower and upper end, each ``[...]``.
     """
     values = np.asarray(draws, dtype=np.float64)
     if not values.shape[-1]:
@@ -74,15 +75,13 @@ def percentile_interval(draws: ArrayLike, n: int) -> tuple[Floats, Floats]:
     missing = np.isnan(values)
     tail = scipy.special.ndtr(-_critical_value(n))
     if not missing.any():
-        low, high = np.quantile(values, [tail, 1 - tail], axis=-1)
-        return low, high
+        return np.quantile(values, [tail, 1 - tail], axis=-1)
     nothing = missing.all(axis=-1)
     defined = np.where(np.expand_dims(nothing, -1), 0.0, values)
-    low, high = np.nanquantile(defined, [tail, 1 - tail], axis=-1)
-    return np.where(nothing, np.nan, low), np.where(nothing, np.nan, high)
+    return np.where(nothing, np.nan, np.nanquantile(defined, [tail, 1 - tail], axis=-1))
 
 
-def auroc_interval(value: ArrayLike, draws: ArrayLike, n: int) -> tuple[Floats, Floats]:
+def auroc_interval(value: ArrayLike, draws: ArrayLike, n: int) -> Ends:
     """Wilson's interval with the sample size that explains the spread of the draws.
 
     ``n_eff = A (1 - A) / var(draws)``. Near 1, where detectors are compared, the distribution of
@@ -97,7 +96,7 @@ def auroc_interval(value: ArrayLike, draws: ArrayLike, n: int) -> tuple[Floats, 
         n: size of the smaller of the two samples.
 
     Returns:
-        Lower and upper end, each ``[...]``; NaN for ``n = 1``: one image has no spread.
+        ``[2, ...]``; NaN for ``n = 1``: one image has no spread.
     """
     auroc = np.asarray(value, dtype=np.float64)
     variance = np.asarray(draws, dtype=np.float64).var(axis=-1)
@@ -106,8 +105,8 @@ def auroc_interval(value: ArrayLike, draws: ArrayLike, n: int) -> tuple[Floats, 
     fixed = ~certain & (variance == 0)
     size = np.where(certain, n, auroc * (1 - auroc) / np.where(variance > 0, variance, 1))
     size = np.where(is_rare(auroc, n), np.minimum(size, _MOST_EFFECTIVE * n), size)
-    low, high = _wilson(auroc, np.where(fixed, np.inf, size), _critical_value(n))
-    return (low, high) if n > 1 else (np.full_like(low, np.nan), np.full_like(high, np.nan))
+    ends = _wilson(auroc, np.where(fixed, np.inf, size), _critical_value(n))
+    return ends if n > 1 else np.full_like(ends, np.nan)
 
 
 def is_rare(auroc: ArrayLike, n: int) -> Bools:
@@ -116,14 +115,12 @@ def is_rare(auroc: ArrayLike, n: int) -> Bools:
     return n * np.minimum(value, 1 - value) < _RARE
 
 
-def exceedance_interval(
-    threshold_of: ArrayLike, counted: ArrayLike, share: float = 0.05
-) -> tuple[Floats, Floats]:
-    """Interval of ``P(x >= q)``, q the quantile of ``share`` of another sample's distribution.
+def exceedance_interval(threshold_of: ArrayLike, counted: ArrayLike) -> Ends:
+    """Interval of ``P(x >= q)``, q the 5% quantile of another sample's distribution.
 
     FPR95 with OOD positive is that of ID scores ``x`` and the 5% quantile of OOD scores; with ID
     positive, that of negated OOD scores and the 5% quantile of negated ID scores. Of the m ordered
-    scores y of the threshold, ``J ~ Binomial(m, share)`` lie below q, so q is in
+    scores y of the threshold, ``J ~ Binomial(m, 0.05)`` lie below q, so q is in
     ``[y_J, y_{J+1}]``, whatever the distribution; and given q, ``P(x >= q)`` is bounded as
     Clopper and Pearson do. The ends are the quantiles of the mixtures over J:
 
@@ -135,26 +132,22 @@ def exceedance_interval(
     Args:
         threshold_of: y ``[m, D]`` of D detectors.
         counted: x ``[n, D]``.
-        share: of y below the threshold.
 
     Returns:
-        Lower and upper end, ``[D]`` each; NaN where they are 0 and 1, which says nothing.
+        ``[2, D]``; NaN where the ends are 0 and 1, which says nothing.
     """
     y, x = (np.sort(np.asarray(v, dtype=np.float64), axis=0) for v in (threshold_of, counted))
     (m, detectors), n = y.shape, len(x)
-    weight = np.diff(scipy.special.bdtr(np.arange(m + 1), m, share), prepend=0.0)
+    weight = np.diff(scipy.special.bdtr(np.arange(m + 1), m, 0.05), prepend=0.0)
     likely = weight > 1e-12
     reached = np.zeros((detectors, m + 2), dtype=np.int64)
     reached[:, 0] = n
     for d in range(detectors):
         reached[d, 1:-1] = n - np.searchsorted(x[:, d], y[:, d], side="left")
-    tail, weight = _TAIL, weight[likely]
-    k = reached[:, 1:][:, likely]
-    low = _mixture_quantile(tail, weight, k, n + 1)
-    k = reached[:, :-1][:, likely]
-    high = _mixture_quantile(1 - tail, weight, k + 1, n + 1)
-    nothing = (low <= 0) & (high >= 1)
-    return np.where(nothing, np.nan, low), np.where(nothing, np.nan, high)
+    weight = weight[likely]
+    low = _mixture_quantile(_TAIL, weight, reached[:, 1:][:, likely], n + 1)
+    high = _mixture_quantile(1 - _TAIL, weight, reached[:, :-1][:, likely] + 1, n + 1)
+    return np.where((low <= 0) & (high >= 1), np.nan, [low, high])
 
 
 def _mixture_quantile(share: float, weight: Floats, a: Ints, total: int) -> Floats:
@@ -185,10 +178,10 @@ def _mixture_quantile(share: float, weight: Floats, a: Ints, total: int) -> Floa
     return quantiles
 
 
-def bootstrap_interval(draws: ArrayLike, n: int) -> tuple[Floats, Floats]:
+def bootstrap_interval(draws: ArrayLike, n: int) -> Ends:
     """:func:`percentile_interval`, or NaN where the smallest group has fewer than 100 images."""
-    low, high = percentile_interval(draws, n)
-    return (low, high) if n >= FEWEST else (np.full_like(low, np.nan), np.full_like(high, np.nan))
+    ends = percentile_interval(draws, n)
+    return ends if n >= FEWEST else np.full_like(ends, np.nan)
 
 
 def wilson_interval(share: float, n: float) -> tuple[float, float]:
@@ -212,25 +205,23 @@ def clopper_pearson(k: int, n: int) -> tuple[float, float]:
         k: successes.
         n: trials, at least 1.
     """
-    tail = _TAIL
-    low = 0.0 if k == 0 else float(scipy.special.betaincinv(k, n - k + 1, tail))
-    high = 1.0 if k == n else float(scipy.special.betaincinv(k + 1, n - k, 1 - tail))
+    low = 0.0 if k == 0 else float(scipy.special.betaincinv(k, n - k + 1, _TAIL))
+    high = 1.0 if k == n else float(scipy.special.betaincinv(k + 1, n - k, 1 - _TAIL))
     return low, high
 
 
 def bayes_interval(k: int, n: int) -> tuple[float, float]:
     """Equal-tailed interval under the prior Beta(1, 1): quantiles of ``Beta(k + 1, n - k + 1)``."""
-    tail = _TAIL
-    low, high = scipy.special.betaincinv(k + 1, n - k + 1, [tail, 1 - tail])
+    low, high = scipy.special.betaincinv(k + 1, n - k + 1, [_TAIL, 1 - _TAIL])
     return float(low), float(high)
 
 
-def _wilson(share: Floats, n: Floats, z: float) -> tuple[Floats, Floats]:
+def _wilson(share: Floats, n: Floats, z: float) -> Ends:
     centre = share + z**2 / (2 * n)
     half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     scale = 1 + z**2 / n
     # Rounding leaves 1e-17 where the end is exactly 0 or 1.
-    return np.clip((centre - half) / scale, 0, 1), np.clip((centre + half) / scale, 0, 1)
+    return np.clip([(centre - half) / scale, (centre + half) / scale], 0, 1)
 
 
 def _critical_value(n: int) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import scipy  # loads scipy.special when it is used
@@ -12,7 +14,7 @@ from ood_lab.schema.arrays import Bools, Floats
 
 
 def delong(
-    id_scores: ArrayLike, ood_scores: ArrayLike, made_of: tuple[ArrayLike, ArrayLike] | None = None
+    id_scores: ArrayLike, ood_scores: ArrayLike, made_of: Sequence[ArrayLike] | None = None
 ) -> tuple[Floats, Floats]:
     """AUROC of D detectors on the same samples and their covariance.
 
@@ -25,7 +27,7 @@ def delong(
     Args:
         id_scores: ``[n]`` or ``[n, D]``, higher = more OOD.
         ood_scores: ``[m]`` or ``[m, D]``.
-        made_of: the photograph of each ID and each OOD sample, where some are made of one.
+        made_of: the photograph of each ID and of each OOD sample, where some are made of one.
 
     Returns:
         ``auroc [D]`` and ``covariance [D, D]``.
@@ -119,10 +121,8 @@ def holm(p_values: ArrayLike) -> Floats:
     return adjusted
 
 
-def best_group(
-    values: ArrayLike, p_values: ArrayLike, *, higher_is_better: bool, alpha: float = 0.05
-) -> Bools:
-    """The best detector and all that are not significantly worse, ``[D] bool``.
+def best_group(values: ArrayLike, p_values: ArrayLike, *, higher_is_better: bool) -> Bools:
+    """The best detector and all that are not significantly worse at 5%, ``[D] bool``.
 
     Left out are those whose test against the best is not possible (NaN), and those that are behind
     one that is significantly worse: where a test has little power, a value far from the best would
@@ -132,7 +132,6 @@ def best_group(
         values: ``[D]``; NaN is never in the group.
         p_values: ``[D, D]`` unadjusted; the tests against the best are Holm-corrected here.
         higher_is_better: False for FPR95.
-        alpha: family-wise error rate.
     """
     value = np.asarray(values, dtype=np.float64) * (1 if higher_is_better else -1)
     if np.isnan(value).all():
@@ -140,7 +139,7 @@ def best_group(
     best = int(np.nanargmax(value))
     p_to_best = np.array(p_values, dtype=np.float64)[best]
     p_to_best[best] = np.nan  # not a test
-    worse = (holm(p_to_best) < alpha) | np.isnan(p_to_best)
+    worse = (holm(p_to_best) < 0.05) | np.isnan(p_to_best)
     worse[best] = False
     group = ~worse & (value > np.nanmax(value[worse], initial=-np.inf))
     group[best] = True

@@ -22,7 +22,7 @@ from ood_lab.metrics.ood import AuprMethod
 from ood_lab.metrics.record import Metric
 from ood_lab.metrics.resampling.group_intervals import PhotographGroups
 from ood_lab.metrics.resampling.weighted_counts import Counts, Groups, RankedScores
-from ood_lab.schema.arrays import Floats, Ints
+from ood_lab.schema.arrays import Floats, Ints, MetricValues
 
 # Samples of the draws that are computed in one numpy call: enough to hide the cost of the call, so
 # few that an array of them is memory used before, not fresh pages (from 128 KiB on, with glibc).
@@ -133,8 +133,8 @@ def drawing(
     aupr_method: AuprMethod,
     metrics: Sequence[Metric],
     copies: PhotographGroups | None,
-    wanted: Sequence[int] | None = None,
-) -> Job[dict[str, Floats]]:
+    wanted: Sequence[int],
+) -> Job[MetricValues]:
     """Draws of metrics for D detectors on G OOD groups: ``[D, G, B]`` by the name of each metric.
 
     Each draw resamples ``n`` ID samples and, group by group, ``m_g`` OOD samples with replacement.
@@ -148,15 +148,15 @@ def drawing(
         aupr_method: of ``aupr_in`` and ``aupr_out``.
         metrics: to draw; AUPR costs several times the rest.
         copies: of ID and of each group in turn; whole photographs are drawn then.
-        wanted: places of the groups to measure, ascending; default all. Random numbers are drawn
-            for the others too, so that the draws of a group do not depend on who is wanted.
+        wanted: places of the groups to measure, ascending. Random numbers are drawn for the others
+            too, so that the draws of a group do not depend on who is wanted.
     """
 
-    def finish(values: Floats) -> dict[str, Floats]:  # [D, metric, B, G]
+    def finish(values: Floats) -> MetricValues:  # [D, metric, B, G]
         return {metric.name: values[:, i].swapaxes(1, 2) for i, metric in enumerate(metrics)}
 
     detectors = id_matrix.shape[1]
-    kept = np.arange(len(blocks)) if wanted is None else np.asarray(wanted, dtype=np.int64)
+    kept = np.asarray(wanted, dtype=np.int64)
     if not kept.size:
         nothing = (detectors, len(metrics))
         return Job(

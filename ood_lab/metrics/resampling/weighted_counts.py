@@ -21,6 +21,8 @@ from ood_lab.schema.arrays import Floats, Ints
 TPR = 0.95
 Counts = NDArray[np.int32]
 Places = Ints | slice
+#: Where the ties of scores begin and end.
+BeginAndEnd = tuple[Ints, Ints]
 
 
 @dataclass(frozen=True)
@@ -149,10 +151,8 @@ class RankedScores:
     def _accepted(self, draws: Draws, ranks: _Ranks) -> Floats:
         """Share of each group at or below the ID scores of both ranks, ``[B, 2, G]``."""
         threshold = first_reaching(draws.id_run[:, 1:], np.tile(ranks.both.T, (len(draws.id), 1)))
-        keys = threshold[:, :, None] + self._key_start
-        end = np.searchsorted(self._key, keys, side="right")
-        accepted = take_each(draws.ood_run, end)
-        return (accepted - self.groups.start) / self.groups.size
+        end = np.searchsorted(self._key, threshold[:, :, None] + self._key_start, side="right")
+        return (take_each(draws.ood_run, end) - self.groups.start) / self.groups.size
 
     def _rejected(self, draws: Draws, ranks: _Ranks) -> Floats:
         """Share of ID at or above each group's scores of both ranks, ``[B, 2, G]``."""
@@ -192,7 +192,7 @@ class RankedScores:
         return _without_gaps(_positions(self._id, self._id))
 
     @cached_property
-    def _id_among_ood(self) -> tuple[Ints, Ints]:
+    def _id_among_ood(self) -> BeginAndEnd:
         """The places where each ID score would begin and end in every group, ``[G, n]``."""
         return self._in_blocks(lambda block: self._id, np.stack)
 
@@ -203,22 +203,21 @@ class RankedScores:
 
     def _in_blocks(
         self, queries: Callable[[Floats], Floats], join: Callable[[list[Ints]], Ints]
-    ) -> tuple[Ints, Ints]:
+    ) -> BeginAndEnd:
         blocks = np.split(self._ood, self.groups.start[1:])
-        positions = [_positions(block, queries(block)) for block in blocks]
-        starts, ends = zip(*positions, strict=True)
+        starts, ends = zip(*[_positions(block, queries(block)) for block in blocks], strict=True)
         shift = self.groups.start
         below = join([a + s for a, s in zip(starts, shift, strict=True)])
         return _one_if_equal((below, join([a + s for a, s in zip(ends, shift, strict=True)])))
 
 
-def _positions(ascending: Floats, queries: Floats) -> tuple[Ints, Ints]:
+def _positions(ascending: Floats, queries: Floats) -> BeginAndEnd:
     """Values below, and up to, each query."""
     left = np.searchsorted(ascending, queries, side="left")
     return left, np.searchsorted(ascending, queries, side="right")
 
 
-def _without_gaps(places: tuple[Ints, Ints]) -> tuple[Places, Places]:
+def _without_gaps(places: BeginAndEnd) -> tuple[Places, Places]:
     """Where no scores are tied, each begins at its own place, and the next one where it ends."""
     start, end = places
     return places if (end - start > 1).any() else (slice(None, -1), slice(1, None))
@@ -229,7 +228,7 @@ def _at(run: NDArray, places: Places) -> NDArray:
     return run[:, places] if isinstance(places, slice) else run.take(places, axis=1)
 
 
-def _one_if_equal(places: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+def _one_if_equal(places: BeginAndEnd) -> BeginAndEnd:
     """One array for both where no scores are tied, which halves the work on them."""
     below, up_to = places
     return below, below if np.array_equal(below, up_to) else up_to

@@ -46,7 +46,7 @@ from ood_lab.report.detection.run_figures import (
     level_blocks,
     planned_figures,
 )
-from ood_lab.report.rendering.blocks import Block, Folded, Section, Text
+from ood_lab.report.rendering.blocks import Block, Folded, Section, Text, texts
 from ood_lab.report.rendering.metric_definitions import definitions_of, finding_sentences, percent
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.prose import sentences
@@ -95,8 +95,8 @@ def detection_blocks(view: RunView, full: bool = False) -> list[Block]:
             title = f"All {len(view.detectors)} detectors"
             menus = [level_menu(title, of) for title, of in levels.items()]
             blocks.append(Folded(title, [first, *menus], page_only=True))
-    blocks += [Text(sentence, "note") for sentence in view.left_out]
-    blocks += [Text(sentence, "finding") for sentence in finding_sentences(view.record.findings)]
+    blocks += texts(view.left_out, "note")
+    blocks += texts(finding_sentences(view.record.findings), "finding")
     if refused := view.record.refused:
         reasons = [Text(f"skipped {name}: {reason}", "note") for name, reason in refused.items()]
         blocks.append(Folded(f"Skipped detectors: {', '.join(refused)}", reasons))
@@ -130,7 +130,7 @@ def _terminal_blocks(view: RunView, full: bool) -> list[Block]:
     blocks = detection_blocks(view, full)
     if not full:
         blocks = [block for block in blocks if isinstance(block, Text)]
-        blocks += [Text(sentence, "note") for sentence in _skipped(view.record.refused)]
+        blocks += texts(_skipped(view.record.refused), "note")
     return blocks + (view.verdict.blocks(full=full) if view.verdict else [])
 
 
@@ -197,8 +197,8 @@ def write_report(
     before: list[Section] = []
     after = [Section("Detection by shift level", levels)]
     shift_map: list[Block] = []
-    if measured:
-        figure, above, below = sections_of(measured, scores, store, view.detectors)
+    if measured and verdict:
+        figure, above, below = sections_of(measured, verdict, scores, store, view.detectors)
         before, after = above + after, below
         shift_map.append(figure)
     details = [*failure_tables(view), all_metrics(view)] if shown else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -17,6 +17,7 @@ from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.table import (
     Cell,
     Column,
+    Format,
     Group,
     Head,
     Table,
@@ -99,7 +100,7 @@ def _columns(
     return columns
 
 
-def _cell(estimate: Estimate, show: Callable[[float], str] = percent, best: bool = False) -> Cell:
+def _cell(estimate: Estimate, show: Format = percent, best: bool = False) -> Cell:
     return number_cell(estimate.value, estimate.low, estimate.high, show, best)
 
 
@@ -109,7 +110,7 @@ def _notes(view: RunView) -> list[str]:
         estimates = [view.get(metric, d, s) for d in view.detectors for s in view.sets]
         median = pd.Series([estimate.half_width for estimate in estimates]).median()
         widths += [(metric_of(metric).title, median)] if median > 0 else []
-    star = star_sentence(view.has_significance)
+    star = star_sentence(bool(view.tests))
     return [*sentences(WORDS, "main", view, star, widths), *view.interval_notes]
 
 
@@ -209,19 +210,16 @@ def failure_tables(view: RunView) -> list[Table]:
         "Selective classification: areas under risk-coverage curves in %": AREAS,
         "Selective classification: accuracy in % of the images that are kept": ACCURACIES,
     }
-    return [_failure_table(view, title, of, places) for title, of in titles.items() if places]
-
-
-def _failure_table(
-    view: RunView, title: str, metrics: Sequence[str], places: Sequence[str | None]
-) -> Table:
-    columns = [names_column("detector", view.detectors)]
-    for place in places:
-        first = view.get("aurc", view.detectors[0], place)
-        name = "ID errors" if place is None else f"ID + {view.marked(place)}"
-        group = Group(name, f"n {first.n_id + first.n_ood:,}")
-        columns += _columns(view, group, metrics, place)
-    return table_of(title, columns)
+    tables = []
+    for title, metrics in titles.items() if places else ():
+        columns = [names_column("detector", view.detectors)]
+        for place in places:
+            first = view.get("aurc", view.detectors[0], place)
+            name = "ID errors" if place is None else f"ID + {view.marked(place)}"
+            group = Group(name, f"n {first.n_id + first.n_ood:,}")
+            columns += _columns(view, group, metrics, place)
+        tables.append(table_of(title, columns))
+    return tables
 
 
 def hierarchy_tables(hierarchy: pd.DataFrame) -> list[Table]:

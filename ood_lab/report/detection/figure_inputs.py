@@ -11,7 +11,7 @@ import pandas as pd
 
 from ood_lab.metrics import BASELINE
 from ood_lab.report.figures.layout import style
-from ood_lab.report.figures.lines import Line, curve
+from ood_lab.report.figures.lines import Line, Points, curve
 from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.results import ID_TEST
 
@@ -57,7 +57,7 @@ class FigureInputs:
         baseline = BASELINE in detectors[_MAX_PANELS:]
         return [*detectors[:last], BASELINE] if baseline else detectors[:_MAX_PANELS]
 
-    def lines(self, points: Callable[[str], tuple[np.ndarray, np.ndarray]]) -> list[Line]:
+    def lines(self, points: Callable[[str], Points]) -> list[Line]:
         """A curve per detector, grey where it is not highlighted."""
         rest = len(self.view.detectors) - len(self.highlighted)
         lines = []

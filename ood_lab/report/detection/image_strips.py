@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,7 +26,8 @@ from ood_lab.report.rendering.table import (
 )
 from ood_lab.report.rendering.thumbnails import Thumbnails, map_of
 from ood_lab.schema.image_columns import LEVELS
-from ood_lab.schema.results import ID_TEST
+from ood_lab.schema.results import ID_TEST, Row
+from ood_lab.schema.run_record import Facts
 
 #: Images at each end of the mistakes, of the smallest shift, and of one scene.
 _MISTAKES, _MARGINAL, _COPIES = 6, 12, 6
@@ -103,14 +103,13 @@ def place_blocks(
     for name, legend in legends.items():
         yield Text(f"{name}: {legend}")
         for dataset, rows in scores.groupby("dataset", sort=False):
-            strongest = rows.nlargest(STRONGEST, name)
             items = [
                 thumbnails.picture(
                     f"#{row['index']}: score {row[name]:.4g}",
                     map_of(name, str(dataset)),
                     row["index"],
                 )
-                for row in strongest.to_dict("records")
+                for row in rows.nlargest(STRONGEST, name).to_dict("records")
             ]
             yield Pictures(items, str(dataset), few=True)
 
@@ -138,7 +137,7 @@ def marginal_blocks(
     return [Text(f"Ordered by semantic {how}."), Pictures(items)] if items else []
 
 
-def _picture(row: Mapping[Any, Any], text: str, thumbnails: Thumbnails) -> Picture:
+def _picture(row: Row, text: str, thumbnails: Thumbnails) -> Picture:
     name, index = row["dataset"], int(row["index"])
     return thumbnails.picture(f"{name} #{index}: {text}", name, index)
 
@@ -183,10 +182,9 @@ def unusual_id_images(
         store: small pictures.
         dataset: what ``store`` calls the ID images.
     """
-    rows = images.table.nlargest(EXTREMES, f"{name}_score")
     pictures = [
         store.picture(score_text(row, "", name), dataset, index)  # type: ignore[arg-type]
-        for index, row in rows.iterrows()
+        for index, row in images.table.nlargest(EXTREMES, f"{name}_score").iterrows()
     ]
     return Pictures(pictures, f"Broken or wrong files would be among these; {ID_IMAGES} has all")
 
@@ -203,7 +201,7 @@ def write_unusual_images(path: Path, images: IDImages, data: str) -> Path:
 
 
 def near_copy_pictures(
-    examples: Sequence[Mapping[str, Any]], store: Thumbnails, stored: Mapping[str, str]
+    examples: Sequence[Facts], store: Thumbnails, stored: Mapping[str, str]
 ) -> list[Pictures]:
     """A row of pictures for each example.
 
@@ -220,7 +218,7 @@ def near_copy_pictures(
     return rows
 
 
-def without_copies(rows: Sequence[Mapping[str, Any]]) -> list[Table]:
+def without_copies(rows: Sequence[Facts]) -> list[Table]:
     """The AUROC with and without images that look like copies of training images.
 
     Args:

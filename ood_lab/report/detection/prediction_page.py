@@ -41,7 +41,7 @@ from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.table import Cell, Head, Table, name_cell
 from ood_lab.report.rendering.thumbnails import LoadImage, Thumbnails, map_of
 from ood_lab.schema.arrays import Floats
-from ood_lab.schema.run_record import RunRecord
+from ood_lab.schema.run_record import Facts, RunRecord
 
 #: Most flagged images that are shown with their maps.
 MAPPED = 60
@@ -84,13 +84,12 @@ def write_predictions_page(
         lambda of, row: id_images.image(row) if id_images and of == "id" else load_image(of, row)
     )
     strips = [Folded(name, _extremes(read, name, store, legends.get(name))) for name in id_scores]
-    of_id: list[Block] = []
-    copies: list[Block] = []
+    of_id = []
+    copies = []
     if id_images:
         unusual = [Folded(n, [unusual_id_images(id_images, n, store)]) for n in id_scores]
         of_id.append(Menu("detector", unusual))
-        stored = {str(record.id_split): "id"}
-        copies += near_copy_pictures(record.near_copies, store, stored)
+        copies += near_copy_pictures(record.near_copies, store, {str(record.id_split): "id"})
     figure = PlannedFigure(
         "predictions",
         "Scores compared with those of ID images",
@@ -147,7 +146,7 @@ def _extremes(read: pd.DataFrame, name: str, store: Thumbnails, legend: str | No
 
 
 def _densities(
-    read: pd.DataFrame, id_scores: Mapping[str, Floats], facts: Mapping[str, Mapping[str, Any]]
+    read: pd.DataFrame, id_scores: Mapping[str, Floats], facts: Mapping[str, Facts]
 ) -> Figure:
     """A panel a detector: held-out ID as an area, the images as a line, or as ticks where few."""
     figure, grid = panels(list(id_scores), "", height=1.5, extra=0.9, labels=("score", "density"))
@@ -156,8 +155,7 @@ def _densities(
         values = {_ID: id_values, _NEW: read[f"{name}_score"].to_numpy(np.float64)}
         limits = limits_of(list(values.values()), outside=0.005)
         shown = values if len(read) >= _FEW else {_ID: id_values}
-        labels = {key: key for key in values}
-        draw_densities(axes, shown, styles, limits, labels=labels, filled=_ID)
+        draw_densities(axes, shown, styles, limits, labels={key: key for key in values}, filled=_ID)
         if len(read) < _FEW:
             heights = np.full(len(read), axes.get_ylim()[1] / 20)
             axes.vlines(values[_NEW], 0, heights, color=styles[_NEW].color, lw=1.5, label=_NEW)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,13 +15,22 @@ from numpy.typing import NDArray
 from ood_lab.common.english import counted
 from ood_lab.common.grouping import grouped
 from ood_lab.metrics import named_causes, wilson_interval
-from ood_lab.report.rendering.blocks import Block, Text
+from ood_lab.report.rendering.blocks import Block, Text, texts
 from ood_lab.report.rendering.metric_definitions import p_text
 from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.summary import show_blocks
-from ood_lab.report.rendering.table import Cell, Head, Table, count_cell, name_cell, number_cell
+from ood_lab.report.rendering.table import (
+    Cell,
+    Format,
+    Head,
+    Table,
+    count_cell,
+    name_cell,
+    number_cell,
+)
 from ood_lab.schema.arrays import Floats
-from ood_lab.schema.run_record import RunRecord
+from ood_lab.schema.results import Row
+from ood_lab.schema.run_record import Facts, RunRecord
 
 log = logging.getLogger(__name__)
 #: Rows of the table of images.
@@ -33,7 +41,7 @@ DETECTORS = 6
 ALPHA, _ALIKE = 0.05, 0.6
 _WORDS = "detection/predictions.j2"
 #: A head, the fact that the column needs, and its cell of the facts of a detector.
-_Column = tuple[Head, str, Callable[[Mapping[str, Any]], Cell]]
+_Column = tuple[Head, str, Callable[[Facts], Cell]]
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,7 @@ class PredictionVerdict:
     record: RunRecord
 
     @property
-    def detectors(self) -> Mapping[str, Mapping[str, Any]]:
+    def detectors(self) -> Mapping[str, Facts]:
         """Facts by detector."""
         return self.record.detectors
 
@@ -140,7 +148,7 @@ class PredictionVerdict:
         )
 
     @property
-    def causes(self) -> list[dict[Any, Any]]:
+    def causes(self) -> Sequence[Row]:
         """Statistics in which the images differ, the strongest first."""
         causes = pd.DataFrame(self.record.causes)
         return named_causes(causes).to_dict("records") if len(causes) else []
@@ -152,8 +160,7 @@ class PredictionVerdict:
         if value is None:
             return None
         low, high = wilson_interval(value, self.record.id_accuracy_independent)
-        n = self.record.id_accuracy_n
-        return {"value": value, "ci_low": low, "ci_high": high, "n": n}
+        return {"value": value, "ci_low": low, "ci_high": high, "n": self.record.id_accuracy_n}
 
 
 def show_predictions(
@@ -172,7 +179,7 @@ def show_predictions(
         title += "; other files were passed over (see the warning above)"
     verdict = PredictionVerdict(images.read, record)
     blocks: list[Block] = [
-        *(Text(line, "answer") for line in sentences(_WORDS, "answer", verdict)),
+        *texts(sentences(_WORDS, "answer", verdict), "answer"),
         _verdict_table(title, record.detectors),
         *map(Text, sentences(_WORDS, "details", verdict)),
     ]
@@ -181,9 +188,9 @@ def show_predictions(
     return blocks
 
 
-def _verdict_table(caption: str, facts: Mapping[str, Mapping[str, Any]]) -> Table:
+def _verdict_table(caption: str, facts: Mapping[str, Facts]) -> Table:
     """A row a detector: its threshold, how many images it flags, and whether that is chance."""
-    columns: list[_Column] = [
+    columns = [
         _share(Head("higher than", note="ID images"), "group_exceeded", "group"),
         (Head("ID", note="images"), "held_out", lambda of: count_cell(of["held_out"])),
         _share(Head("alpha"), "alpha", show="{:g}".format),
@@ -201,12 +208,10 @@ def _verdict_table(caption: str, facts: Mapping[str, Mapping[str, Any]]) -> Tabl
     return Table(caption, heads, rows, notes=notes)
 
 
-def _share(
-    head: Head, key: str, ends: str = "", show: Callable[[float], str] = "{:.1%}".format
-) -> _Column:
+def _share(head: Head, key: str, ends: str = "", show: Format = "{:.1%}".format) -> _Column:
     """A number, with the interval whose ends have names that begin with ``ends``."""
 
-    def cell(of: Mapping[str, Any]) -> Cell:
+    def cell(of: Facts) -> Cell:
         keys = (key, f"{ends}_ci_low", f"{ends}_ci_high")
         value, low, high = (_number(of.get(name)) for name in keys)
         return number_cell(value, low, high, show)
@@ -214,11 +219,11 @@ def _share(
     return head, key, cell
 
 
-def _p_of_more(of: Mapping[str, Any]) -> Cell:
+def _p_of_more(of: Facts) -> Cell:
     return Cell(p_text(of["flagged_p_value"]), of["flagged_p_value"])
 
 
-def _flagged(of: Mapping[str, Any]) -> Cell:
+def _flagged(of: Facts) -> Cell:
     return Cell(f"{of['flagged']:,} ({of['share_flagged']:.1%})", of["flagged"])
 
 
@@ -226,7 +231,7 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _rule(of: Mapping[str, Any]) -> Cell:
+def _rule(of: Facts) -> Cell:
     """``> 0.58``, ``>= 0.58``, or ``never``."""
     score = of["threshold_score"]
     rule = str(of["rule"]).removeprefix("score ")

@@ -56,7 +56,7 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
             "The further right of the grey ID test set a line is, the better.",
             partial(densities, inputs),
         )
-        star = star_sentence(view.has_significance).replace("* =", "Orange:")
+        star = star_sentence(bool(view.tests)).replace("* =", "Orange:")
         best = f" {star}" if any(best_of(view, ood) for ood in view.sets) else ""
         order = f", {view.order}" if view.order else ""
         caption = f"FPR95 of every detector on every OOD set{order}.{best}"
@@ -126,17 +126,15 @@ def levels(inputs: FigureInputs, ood: str) -> Figure | None:
     rows = rows[rows["dataset"] == ood]
     # With few images FPR95 has no upper end: such a band would cover the panel, and say nothing.
     open_ended = (rows["metric"] == "fpr95") & (rows["ci_high"] >= 1)
-    ends = {name: rows[name].mask(open_ended) for name in ("ci_low", "ci_high")}
-    rows = rows.assign(**ends)
+    rows = rows.assign(**{name: rows[name].mask(open_ended) for name in ("ci_low", "ci_high")})
     bands = (
         "Bands: 95% intervals, where they have two ends." if rows["ci_low"].notna().any() else ""
     )
-    note = "A level is the mean over the levels of the other axis."
     return level_lines(
         rows,
         {name: metric_of(name).title for name in inputs.view.level_metrics},
         {name: name for name in inputs.view.detectors},
-        inputs.footer(bands, note, fpr95=True),
+        inputs.footer(bands, "A level is the mean over the levels of the other axis.", fpr95=True),
         by="detector",
         highlighted=inputs.highlighted,
     )

@@ -25,7 +25,7 @@ from ood_lab.report.figures.layout import (
     style,
     wrapped,
 )
-from ood_lab.report.figures.lines import curve, draw_lines
+from ood_lab.report.figures.lines import Points, curve, draw_lines
 from ood_lab.report.figures.scatter import styles_of
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.results_lookup import RunView
@@ -103,8 +103,7 @@ def fpr95_bars(inputs: FigureInputs) -> Figure:
             )
             for detector, cell in cells.items()
         ]
-    footer = inputs.footer(fpr95=True)
-    figure, grid = bar_columns(columns, view.detectors, footer)
+    figure, grid = bar_columns(columns, view.detectors, inputs.footer(fpr95=True))
     order = f", OOD sets {view.order}" if view.order else ""
     intervals = any(view.get("fpr95", d, s).has_interval for d in view.detectors for s in view.sets)
     grid[len(grid) // 2].set_xlabel(
@@ -130,11 +129,10 @@ def dad_against_fpr95(inputs: FigureInputs) -> Figure:
     dads = [view.get("dad", name) for name in places]
     fpr95 = [100 * view.mean("fpr95", name).value for name in places]
     note = "Thick lines: 95% intervals of DAD." if any(d.has_interval for d in dads) else ""
-    height = max(3.2, 0.155 * len(places) + 1.4)
     figure, (axes,) = panels(
         [""],
         inputs.footer(note, fpr95=True),
-        height=height,
+        height=max(3.2, 0.155 * len(places) + 1.4),
         extra=0.0,
         labels=(
             f"DAD (of {most}; larger = follows the shift order more)",
@@ -145,13 +143,14 @@ def dad_against_fpr95(inputs: FigureInputs) -> Figure:
     axes.set_xticks(np.unique(np.linspace(0, most, 11).round()))
     right = axes.get_xlim()[1]
     ends = {}
-    look: Any = {"capstyle": "projecting"}
     for (name, place), dad, y in zip(places.items(), dads, fpr95, strict=True):
         colour, _, marker = style(place)
         x = dad.value
         if dad.has_interval:
-            axes.hlines(y, dad.low, dad.high, colour, lw=2.5, alpha=0.25, zorder=1, **look)
-        axes.hlines(y, x, right, colour, lw=0.4, zorder=2, **look)
+            axes.hlines(
+                y, dad.low, dad.high, colour, lw=2.5, alpha=0.25, zorder=1, capstyle="projecting"
+            )
+        axes.hlines(y, x, right, colour, lw=0.4, zorder=2, capstyle="projecting")
         axes.plot(x, y, marker, color=colour, ms=6, mec="white", mew=0.5, zorder=3, clip_on=False)
         ends[name] = (right, y, colour)
     markers = {name: style(place).marker for name, place in places.items()}
@@ -161,7 +160,7 @@ def dad_against_fpr95(inputs: FigureInputs) -> Figure:
 
 def _curves(
     inputs: FigureInputs,
-    panel: Mapping[str, Callable[[str], tuple[np.ndarray, np.ndarray]]],
+    panel: Mapping[str, Callable[[str], Points]],
     footer: str,
     labels: tuple[str, str],
     **options: Any,
@@ -188,7 +187,7 @@ def _curves(
 def roc(inputs: FigureInputs) -> Figure:
     """One panel per OOD set, one line per detector."""
 
-    def points(ood: str, detector: str) -> tuple[np.ndarray, np.ndarray]:
+    def points(ood: str, detector: str) -> Points:
         of_id, of_ood = (inputs.scores_of(detector, name) for name in (ID_TEST, ood))
         return roc_curve(of_id, of_ood)[:2]
 
@@ -213,7 +212,7 @@ def risk_curves(inputs: FigureInputs) -> Figure:
         first = inputs.view.detectors[0]
         return np.append(wrong, np.ones(0 if ood is None else len(inputs.scores_of(first, ood))))
 
-    def points(ood: str | None, detector: str) -> tuple[np.ndarray, np.ndarray]:
+    def points(ood: str | None, detector: str) -> Points:
         scores = labelled[detector].to_numpy(np.float64)
         if ood is not None:
             scores = np.append(scores, inputs.scores_of(detector, ood))

@@ -15,7 +15,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from ood_lab.report.figures.layout import COLOURS, INK, SOFT, Style, add_legend, panels
 from ood_lab.report.rendering.metric_definitions import MISSING
-from ood_lab.schema.results import Names
+from ood_lab.schema.results import Names, Row
 
 
 class Bar(NamedTuple):
@@ -38,7 +38,7 @@ class Bar(NamedTuple):
     bold: bool = False
 
     @classmethod
-    def of(cls, row: Mapping[Any, Any], factor: float = 100.0) -> Bar:
+    def of(cls, row: Row, factor: float = 100.0) -> Bar:
         """A row with ``value, ci_low, ci_high``, shares in percent."""
         value, low, high = (factor * float(row[name]) for name in ("value", "ci_low", "ci_high"))
         return cls(value, low, high)
@@ -77,8 +77,7 @@ def draw_bars(
             if bar.text or of == 1 or not missing:
                 _write(axes, bar, 2 if text_at is None else text_at, y)
         elif bar.text:
-            end = np.nanmax([0.0, bar.value, bar.high])
-            shown = _write(axes, bar, end, y, transform=behind)
+            shown = _write(axes, bar, np.nanmax([0.0, bar.value, bar.high]), y, transform=behind)
             shown.set_in_layout(False)  # the limits leave room for it; saves half of the layout
     if label and len(bars):
         axes.barh(0, 0, color=bars[0].colour, alpha=0.85, label=label)
@@ -225,8 +224,7 @@ def bar_panels(
             draw_bars(axes, bars, label=label, place=place, of=len(labels))
         name_rows(axes, [names[name] for name in shown], named=position % columns == 0)
         if factor == 100:
-            lowest = 1.1 * min(0.0, axes.dataLim.x0)
-            axes.set_xlim(lowest, 122 if series is None else 105)
+            axes.set_xlim(1.1 * min(0.0, axes.dataLim.x0), 122 if series is None else 105)
             axes.set_xticks([0, 50, 100])
         else:
             axes.use_sticky_edges = False

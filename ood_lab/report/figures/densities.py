@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,8 +19,7 @@ def density(values: np.ndarray, low: float, high: float) -> tuple[np.ndarray, np
     counts, edges = np.histogram(values, bins=_BINS, range=(low, high))
     step = edges[1] - edges[0]
     bandwidth = max(values.std() * len(values) ** -0.2 / step, 1.5)
-    reach = np.arange(1 - _BINS // 2, _BINS // 2)
-    kernel = np.exp(-0.5 * (reach / bandwidth) ** 2)
+    kernel = np.exp(-0.5 * (np.arange(1 - _BINS // 2, _BINS // 2) / bandwidth) ** 2)
     smooth = np.convolve(counts, kernel / kernel.sum(), mode="same")
     return (edges[:-1] + edges[1:]) / 2, smooth / (len(values) * step)
 
@@ -64,8 +62,8 @@ def draw_densities(
             fill = axes.fill_betweenx if upright else axes.fill_between
             fill(x, y, color=look.color, alpha=0.6, lw=0, label=label)
         else:
-            line: Any = {"color": look.color, "ls": look.line, "lw": 1.1, "label": label}
-            axes.plot(y if upright else x, x if upright else y, **line)
+            x, y = (y, x) if upright else (x, y)
+            axes.plot(x, y, color=look.color, ls=look.line, lw=1.1, label=label)
     x_limits, y_limits = ((0, None), limits) if upright else (limits, (0, None))
     axes.set(xlim=x_limits, ylim=y_limits)
     (axes.set_xticks if upright else axes.set_yticks)([])

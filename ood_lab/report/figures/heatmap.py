@@ -68,14 +68,13 @@ def draw_cells(
     """
     rows, columns = names
     axes.pcolormesh(faces, edgecolor="white", lw=0.8)
-    words: Words = defaultdict(list)
+    words = defaultdict(list)
     for row, column in np.ndindex(faces.shape[:2]):
         note = "" if notes is None else str(notes[row][column])
         text = "" if texts is None else str(texts[row][column])
         for word, down, points in ((text, 0.37 if note else 0.5, 6.5), (note, 0.79, 5.0)):
             if word:
-                ink = text_on(faces[row, column])
-                words[word, ink, points].append((column + 0.5, row + down))
+                words[word, text_on(faces[row, column]), points].append((column + 0.5, row + down))
     _write_words(axes, words)
     axes.set_xticks(np.arange(len(columns)) + 0.5, list(columns))
     axes.set_yticks(np.arange(len(rows)) + 0.5, list(rows))
@@ -158,9 +157,10 @@ def cell_panels(
     draw_cells(axes, faces, (names[0] * lines, (names[1] * columns)[1:]), texts, notes)
     axes.set(xlabel="covariate level", ylabel="semantic level")
     if scale:
-        where: Any = {"location": "top", "aspect": 50, "shrink": 0.5, "pad": 0.01}
         below = "min" if colours.range.vmin else "neither"  # no share is below 0
-        colours.bar(figure, axes, scale, extend=below, **where)
+        colours.bar(
+            figure, axes, scale, extend=below, location="top", aspect=50, shrink=0.5, pad=0.01
+        )
     return figure
 
 
@@ -179,7 +179,16 @@ def _write_words(axes: Axes, words: Words) -> None:
         # Digits are 0.73 of their size high.
         middle = (across.min() + across.max()) / 2, 0.365 * points
         mark = Path(letters.vertices - middle, letters.codes)
-        look: Any = {"marker": mark, "ms": 2 * np.abs(mark.vertices).max(), "mew": 0, "c": ink}
         x, y = np.transpose(places)
-        (line,) = axes.plot(x, y, ls="", clip_on=False, label=f"_{word}", **look)
+        (line,) = axes.plot(
+            x,
+            y,
+            ls="",
+            clip_on=False,
+            label=f"_{word}",
+            marker=mark,
+            ms=2 * np.abs(mark.vertices).max(),
+            mew=0,
+            c=ink,
+        )
         line.set_in_layout(False)  # inside the cells anyway

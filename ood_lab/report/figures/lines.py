@@ -28,6 +28,8 @@ from ood_lab.schema.results import Names
 _QUIET = "#777777"  # of the name of a grey line
 
 Floats = NDArray[np.floating]
+#: x and y.
+Points = tuple[np.ndarray, np.ndarray]
 
 
 class Line(NamedTuple):
@@ -105,8 +107,17 @@ def draw_lines(axes: Axes, lines: Sequence[Line], edged: bool = False) -> None:
         if line.look is None:
             continue
         color, dash, marker = line.look
-        shape: Any = {"color": color, "ls": dash, "lw": line.width, "marker": marker, "ms": 3.5}
-        axes.plot(line.x, line.y, **shape, label=line.label, zorder=3 - 0.01 * place)
+        axes.plot(
+            line.x,
+            line.y,
+            color=color,
+            ls=dash,
+            lw=line.width,
+            marker=marker,
+            ms=3.5,
+            label=line.label,
+            zorder=3 - 0.01 * place,
+        )
         if line.low is not None and line.high is not None:
             edge: Any = {"ec": to_rgba(color, 0.5), "lw": 0.5, "ls": dash} if edged else {"lw": 0}
             band = to_rgba(color, 0.12)

@@ -64,8 +64,9 @@ def draw_clouds(
         look = styles[name]
         x, y = rows[:_POINTS].T
         if len(points) <= _MAX_CLOUDS:
-            kept: Any = {"color": look.color, "lw": 0, "alpha": 0.3, "rasterized": True}
-            axes.scatter(x, y, s=5, marker=look.marker, **kept)
+            axes.scatter(
+                x, y, s=5, marker=look.marker, color=look.color, lw=0, alpha=0.3, rasterized=True
+            )
         if contours:
             _middle_half(axes, rows, look)
     for name, rows in points.items():  # above all points
@@ -119,8 +120,7 @@ def principal_components(features: Floats) -> tuple[Floats, Floats]:
     if total == 0 or min(centred.shape) < 3:
         padded = np.zeros((len(centred), 2))
         padded[:, : min(2, centred.shape[1])] = centred[:, :2]
-        shares = (padded**2).sum(axis=0) / (total or 1.0)
-        return padded, shares
+        return padded, (padded**2).sum(axis=0) / (total or 1.0)
     left, singular, _ = scipy.sparse.linalg.svds(centred, k=2, random_state=0)
     left, singular = left[:, ::-1], singular[::-1]
     # A direction has no sign: make the figure the same every time.

@@ -18,7 +18,7 @@ from ood_lab.common.grouping import grouped
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import wrapped
 from ood_lab.report.leaderboard.long_table import MEAN, WORDS
-from ood_lab.report.leaderboard.significance import Row, best_rows, within_noise
+from ood_lab.report.leaderboard.significance import best_rows, within_noise
 from ood_lab.report.rendering.blocks import Folded, Links, PlannedFigure, Section, Text
 from ood_lab.report.rendering.metric_definitions import MISSING, percent, star_sentence
 from ood_lab.report.rendering.page import Page
@@ -34,6 +34,7 @@ from ood_lab.report.rendering.prose import (
 from ood_lab.report.rendering.table import (
     Cell,
     Column,
+    Format,
     Group,
     Head,
     Table,
@@ -47,7 +48,16 @@ from ood_lab.report.rendering.table import (
 )
 from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.image_columns import LEVELS
-from ood_lab.schema.results import PART, RESULTS, NamedTables, Names, first_way, whole, why_missing
+from ood_lab.schema.results import (
+    PART,
+    RESULTS,
+    NamedTables,
+    Names,
+    Row,
+    first_way,
+    whole,
+    why_missing,
+)
 from ood_lab.schema.run_record import BenchmarkFacts, RunRecord
 
 #: What the runs of one table have in common: they were asked the very same questions.
@@ -90,12 +100,9 @@ class BenchmarkRun(FinishedRun):
             "asked": questions.sha256[:10],
             "questions": questions.n,
             "images": questions.images,
+            **{key: str(value or "") for key, value in self.record.reading},
+            "run": str(self),
         }
-
-    @property
-    def reading(self) -> dict[str, str]:
-        """The columns :data:`READING`."""
-        return {key: str(value or "") for key, value in self.record.reading}
 
 
 def benchmark_runs(runs: Sequence[FinishedRun]) -> list[BenchmarkRun]:
@@ -120,10 +127,9 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
         the model, with the name of the run, or else its folder, where a table has several of its
         runs; ``reason`` is why a value is missing; ``weights`` is the hash of local ones.
     """
-    rows: list[dict[Any, Any]] = []
+    rows = []
     for run in runs:
-        results, asking = whole(run.results), run.record.asking
-        shared = {**run.about, **run.reading, "run": str(run)}
+        results, asking, shared = whole(run.results), run.record.asking, run.about
         shared |= asking.model_dump(include={*_ASKING}) if asking else {}
         shared["weights"] = str(run.record.lvlm.get("revision", ""))
         for split, metric, words in run.benchmark.headlines:
@@ -138,8 +144,7 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
     names = table["run"].map(lambda run: Path(run).parents[1].name)
     folders = table["run"].map(lambda run: "/".join(Path(run).parts[-2:]))
     places = names.where(names.groupby(keys).transform("nunique") == number, folders)
-    several = table["model"] + " (" + places + ")"
-    table["label"] = table["model"].where(number == 1, several)
+    table["label"] = table["model"].where(number == 1, table["model"] + " (" + places + ")")
     return table.reindex(columns=_COLUMNS).sort_values("benchmark", kind="stable")
 
 
@@ -173,8 +178,7 @@ def board_sentences(
             outcomes.append((_ahead(best_first, tests, part["run"].nunique()), text))
         clauses = [f"{who} {listed(texts)}{how}" for (who, how), texts in grouped(outcomes).items()]
         about = f"{first['data']}, {counted(first['questions'], 'question')}"
-        same = board[(board[ALIKE] == first[ALIKE]).all(axis=1)]
-        if len(same) > len(part):
+        if len(board[(board[ALIKE] == first[ALIKE]).all(axis=1)]) > len(part):
             about += f", read by {first['parser']}"
         if clauses:
             yield f"On {first['benchmark']} ({about}) {'; '.join(clauses)}."
@@ -192,7 +196,7 @@ def reading_warnings(board: pd.DataFrame) -> Iterator[str]:
             yield from sentences(WORDS, "readings", first, names)
 
 
-def _ahead(rows: Sequence[Mapping[Any, Any]], tests: pd.DataFrame, runs: int) -> tuple[str, str]:
+def _ahead(rows: Sequence[Row], tests: pd.DataFrame, runs: int) -> tuple[str, str]:
     """Who is ahead in a column, the best row first, and what tests of the same numbers say."""
     level = [row["label"] for row in rows if round(row["value"], 3) == round(rows[0]["value"], 3)]
     if len(rows) < 2:
@@ -210,7 +214,7 @@ def _ahead(rows: Sequence[Mapping[Any, Any]], tests: pd.DataFrame, runs: int) ->
     return f"{level[0]} is ahead in", f", {how}"
 
 
-def p_value(tests: pd.DataFrame, best: Mapping[Any, Any], other: Mapping[Any, Any]) -> float:
+def p_value(tests: pd.DataFrame, best: Row, other: Row) -> float:
     """Of a test of these very numbers, of several the largest; missing where there is none."""
     rows = tests[tests["metric"] == best["metric"]]
     rows = rows[rows["split"].isna() | (rows["split"] == best["split"])]
@@ -273,8 +277,8 @@ def _table(caption: str, part: pd.DataFrame) -> Table:
     notes += [f"Of every row: {', '.join(same)}."] if same else []
     notes.append("± half of the 95% interval.")
     of_numbers = [Column(Head(head), cells) for head, cells in columns.items()]
-    options: Any = {"notes": notes, "spreads": True, "names": len(names)}
-    return table_of(caption, [*names, *of_numbers], **options)
+    columns_of_table = [*names, *of_numbers]
+    return table_of(caption, columns_of_table, notes=notes, spreads=True, names=len(names))
 
 
 def _figure(value: Any) -> Cell:
@@ -337,19 +341,16 @@ def board_page(
 
 
 def _detectors(name: str, table: pd.DataFrame) -> Table:
-    columns = [
-        Column(
-            Head(str(key)),
-            [
-                number_cell(value, show="{:.1f}".format)
-                if isinstance(value, float)
-                else name_cell(value)
-                for value in table[key]
-            ],
-        )
-        for key in table
+    rows = [
+        [
+            number_cell(value, show="{:.1f}".format)
+            if isinstance(value, float)
+            else name_cell(value)
+            for value in row
+        ]
+        for row in table.itertuples(index=False)
     ]
-    return table_of(f"Detectors: {name}, %", columns, names=2)
+    return Table(f"Detectors: {name}, %", [Head(str(key)) for key in table], rows, names=2)
 
 
 #: The table of what all calls took, and its metric.
@@ -388,32 +389,30 @@ def _rows_of(run: BenchmarkRun, label: str | None) -> pd.DataFrame:
     results = results[results[[*LEVELS]].isna().all(axis=1)]
     parts = results[PART].fillna("").astype(str) if PART in results else [""] * len(results)
     places = [_place(part, facts.forms, facts.finer) for part in parts]
-    rows = results[_KEPT].assign(part=[part for _, part in places])
-    rows["form"] = pd.Series([form for form, _ in places], rows.index, object)
-    rows = rows[rows["form"].notna()]
+    of_rows = pd.DataFrame(places, results.index, ["part", "form"], object)
+    rows = results[_KEPT].join(of_rows).dropna(subset="form")
     columns = pd.DataFrame(
         [(table, *column) for table, listed in facts.tables.items() for column in listed],
         columns=["table", "metric", "column", "better"],
     )
     times = [
         {"split": split, "metric": "seconds", "value": value, "form": form, "part": ""}
-        for form, of_form in (run.record.asking.seconds.items() if run.record.asking else ())
-        for split, value in of_form.items()
+        for form, split, value in run.record.seconds_of_calls
     ]
     took = pd.DataFrame(times).assign(table=SECONDS, column="s", better="")
     rows = pd.concat([columns.merge(rows, on="metric"), *([took] if times else [])])
     words = {split: facts.sets.get(split, split.replace("_", " ")) for split in rows["split"]}
     label = label or str(next(iter(results["model"]), ""))
     names = {"": label} | {form: f"{label}, {name}" for form, name in facts.forms.items()}
-    about = {key: run.about[key] for key in ALIKE} | run.reading | {"run": str(run)}
-    return rows.assign(**about, set=rows["split"].map(words), label=rows["form"].map(names))
+    sets, forms = rows["split"].map(words), rows["form"].map(names)
+    return rows.assign(**run.about, set=sets, label=forms).drop(columns=["questions", "images"])
 
 
-def _place(part: str, forms: Names, finer: Sequence[str]) -> tuple[str | None, str]:
-    """The form and the data set of a part; no form where tables of models do not show it."""
+def _place(part: str, forms: Names, finer: Sequence[str]) -> tuple[str, str | None]:
+    """The data set and the form of a part; no form where tables of models do not show it."""
     first, _, rest = part.partition(", ")
     form, rest = (first, rest) if first in forms else ("", part)
-    return form if not rest or rest.split(" ")[0] in finer else None, rest
+    return rest, form if not rest or rest.split(" ")[0] in finer else None
 
 
 def _best(column: pd.DataFrame, tests: pd.DataFrame) -> list[Hashable]:
@@ -440,7 +439,7 @@ def metric_tables(rows: pd.DataFrame) -> list[Table]:
             for name in part["set"].unique()
         }
         timed = part["table"].iloc[0] == SECONDS
-        show: Callable[[float], str] = "{:,.1f}".format if timed else percent
+        show: Format = "{:,.1f}".format if timed else percent
         cells = {
             (row["label"], Head(row["column"], group=groups[row["set"]])): estimate_cell(row, show)
             for row in part.to_dict("records")
@@ -449,26 +448,29 @@ def metric_tables(rows: pd.DataFrame) -> list[Table]:
         marks = [star_sentence(tested=True), _RULE] if part["best"].any() else []
         notes = ["The sum over all calls of a set."] if timed else ["± half of the 95% interval."]
         caption = title if timed else f"{title}, %"
-        options: Any = {"notes": [*marks, *notes], "spreads": not timed}
         names = [names_column("model", models)]
-        tables.append(pivoted(caption, names, models, cells, **options))
+        notes = [*marks, *notes]
+        tables.append(pivoted(caption, names, models, cells, notes=notes, spreads=not timed))
     return tables
 
 
 def metric_figures(rows: pd.DataFrame) -> Iterator[PlannedFigure]:
     """A figure of every table: a panel a metric; the fewer of models and sets are the colours."""
     for number, (title, part) in enumerate(_parts(rows[rows["table"] != SECONDS])):
-        models = {name: wrapped(name, 24) for name in dict.fromkeys(part["label"])}
-        sets = {name: name for name in dict.fromkeys(part["set"])}
+        models = {name: wrapped(name, 24) for name in part["label"]}
+        sets = {name: name for name in part["set"]}
         metrics = dict(zip(part["metric"], part["column"], strict=True))
-        shown: dict[str, Any] = {"row": "label", "series": ("set", sets)}
-        names = models
-        if len(models) < len(sets):
-            shown, names = {"row": "set", "series": ("label", models)}, sets
-        elif len(sets) == 1:
-            shown["series"] = None
+        few, many = sorted([("set", sets), ("label", models)], key=lambda keys: len(keys[1]))
         slug = re.sub(r"[^a-z0-9]+", "_", f"{title} {number}".lower()).strip("_")
-        draw = partial(bar_panels, part, metrics, names, f"{title}. 95% intervals.", **shown)
+        draw = partial(
+            bar_panels,
+            part,
+            metrics,
+            many[1],
+            f"{title}. 95% intervals.",
+            row=many[0],
+            series=None if len(sets) == 1 else few,
+        )
         yield PlannedFigure(slug, title, "Every metric of the table, with 95% intervals.", draw)
 
 

@@ -28,7 +28,7 @@ from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard, aggregate
 from ood_lab.report.leaderboard.run_names import labels, short_names, trainings
 from ood_lab.report.leaderboard.significance import mark_best
 from ood_lab.report.leaderboard.wide_table import row_names, wide_table
-from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Section, Text
+from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Section, Text, texts
 from ood_lab.report.rendering.drawing import optional
 from ood_lab.report.rendering.metric_definitions import (
     definitions_of,
@@ -69,7 +69,7 @@ def write_leaderboard(
     accuracies = hierarchy_rows(board.runs)
     hierarchy = hierarchy_wide(accuracies)
     recalls = recall_tables(accuracies)
-    tables = [wide, *([hierarchy] if hierarchy else []), *recalls]
+    tables = [wide, *hierarchy, *recalls]
     verdict = board_verdict(board)
     opening = [markdown(verdict.table(), verdict.sentences)] if verdict.verdicts else []
     texts = {
@@ -89,9 +89,10 @@ def write_leaderboard(
     files = list(texts)
     with optional(f"{name}.html"):
         folded = [Folded(table.caption, [table]) for table in recalls]
-        dating: list[Block] = [hierarchy, *folded] if hierarchy else []
         figures = _figures(board, name, shots)
-        page(board, dating, figures, notes).write(folder / f"{name}.html", figures=".")
+        page(board, [*hierarchy, *folded], figures, notes).write(
+            folder / f"{name}.html", figures="."
+        )
         files.append(f"{name}.html")
     return [folder / file for file in files]
 
@@ -109,8 +110,7 @@ def _figures(board: Leaderboard, name: str, shots: pd.DataFrame) -> Iterator[Pla
         )
     if board.dads:
         caption = "DAD and FPR95 of every method, grouped and ordered by DAD."
-        draw = partial(dad_figure, board)
-        yield PlannedFigure(f"{name}_dad", "DAD and FPR95", caption, draw)
+        yield PlannedFigure(f"{name}_dad", "DAD and FPR95", caption, partial(dad_figure, board))
 
 
 def page(
@@ -160,15 +160,14 @@ def terminal(board: Leaderboard, title: str, full: bool = False) -> list[Block]:
     """
     verdict = board_verdict(board)
     if verdict.verdicts and not full:
-        warnings = [Text(warning, "warning") for warning in board.warnings]
+        warnings = texts(board.warnings, "warning")
         return [Text(title, "title"), *warnings, *verdict.blocks()]
     wide = wide_table(board)
     notes = [wide.caption, star_sentence(tested=True), *board.warnings]
     rows = wide.rows if full else wide.rows[:_TERMINAL_ROWS]
     if left := len(wide.rows) - len(rows):
         notes.append(f"{left} more rows in the files.")
-    table = replace(wide, caption=title, rows=rows, notes=notes)
-    return [table, *verdict.blocks()]
+    return [replace(wide, caption=title, rows=rows, notes=notes), *verdict.blocks()]
 
 
 def board_verdict(board: Leaderboard) -> BoardVerdict:
@@ -399,16 +398,20 @@ def best_shots(runs: Sequence[DetectorRun]) -> tuple[list[DetectorRun], list[str
     Returns:
         The runs, and a sentence for each model with a choice.
     """
+
+    def auroc(run: DetectorRun) -> float:
+        return run.view.mean("auroc", run.view.detectors[0]).value
+
     models = grouped(((run.model, run.background), run) for run in runs)
     chosen, notes = [], []
     for (model, _), of_model in models.items():
         by_shots = grouped((run.shots, run) for run in of_model)
-        best = max(by_shots, key=lambda shots: fmean(run.best_auroc for run in by_shots[shots]))
+        best = max(by_shots, key=lambda shots: fmean(map(auroc, by_shots[shots])))
         chosen += by_shots[best]
         if len(by_shots) > 1:
             words = {n: "all images" if n == ALL_SHOTS else f"{n} shots" for n in by_shots}
             notes.append(
-                f"{model} is shown with {words[best]}, the best of {listed(list(words.values()))} "
+                f"{model} is shown with {words[best]}, the best of {listed(words.values())} "
                 "by mean AUROC on these OOD datasets: its numbers are optimistic."
             )
     return chosen, notes

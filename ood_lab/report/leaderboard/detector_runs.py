@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
 
 import pandas as pd
 
@@ -15,6 +14,8 @@ from ood_lab.metrics import at_chance
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
 from ood_lab.schema.finished_run import FinishedRun
+from ood_lab.schema.results import Row
+from ood_lab.schema.run_record import Facts
 
 #: ``data.shots`` of runs that train on everything.
 ALL_SHOTS = -1
@@ -28,8 +29,7 @@ class DetectorRun(FinishedRun):
     def view(self) -> RunView:
         """Look-ups in its results and tests."""
         file = self.folder / "significance_best.parquet"
-        tests = read_table(file) if file.exists() else None
-        return RunView(self.results, tests, self.record)
+        return RunView(self.results, read_table(file) if file.exists() else None, self.record)
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -61,7 +61,7 @@ class DetectorRun(FinishedRun):
         return str(self.record.backbone.weights_sha256 or self.sweep)
 
     @cached_property
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> Row:
         """What its rows in a table of several runs share: ``model, training, run, ...``."""
         keys = {"model": self.model, "training": self.training, "run": self.sweep}
         return {**keys, "weights": self.weights, "seed": self.seed}
@@ -110,16 +110,11 @@ class DetectorRun(FinishedRun):
         return at_chance(accuracy.value, accuracy.n_id, self.chance)
 
     @property
-    def best_auroc(self) -> float:
-        """The mean AUROC of its best detector."""
-        return self.view.mean("auroc", self.view.detectors[0]).value
-
-    @property
     def chance(self) -> float:
         """Share of the largest class of ID test; 0 where it has no labels."""
         return self.record.id_chance or 0.0
 
-    def configured(self, detector: str) -> dict[str, Any] | None:
+    def configured(self, detector: str) -> Facts | None:
         """Hyperparameters as the configuration has them; None where it does not name it."""
         node = (self.config.get("detector") or {}).get(detector.removesuffix("_tuned"))
         return node and {k: v for k, v in node.items() if not k.startswith("_")}
@@ -163,12 +158,10 @@ def why_not_comparable(a: DetectorRun, b: DetectorRun) -> list[str]:
     shared = [name for name in (*a.id_sets, *a.view.sets) if name in ours and name in theirs]
     if changed := [name for name in shared if ours[name] != theirs[name]]:
         reasons.append(f"content of the data ({', '.join(changed)})")
-    ordered = a.shift_order and b.shift_order and not other_sets
-    if ordered and a.shift_words != b.shift_words:
+    if a.shift_order and b.shift_order and not other_sets and a.shift_words != b.shift_words:
         orders = " and ".join(run.shift_words for run in (a, b))
         reasons.append(f"shift order of the DAD ({orders})")
-    same = (a.sweep, a.seed) == (b.sweep, b.seed)
-    if same and not a.numbers.equals(b.numbers):
+    if (a.sweep, a.seed) == (b.sweep, b.seed) and not a.numbers.equals(b.numbers):
         reasons.append("numbers, though configuration and seed are the same")
     return reasons
 

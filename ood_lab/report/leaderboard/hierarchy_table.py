@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 
@@ -24,7 +23,7 @@ from ood_lab.report.rendering.table import (
     names_column,
     pivoted,
 )
-from ood_lab.schema.results import Names, of_kind
+from ood_lab.schema.results import Row, of_kind
 
 _ALL = "all"
 _DERIVED = "†"
@@ -74,30 +73,31 @@ def recall_tables(rows: pd.DataFrame) -> list[Table]:
         return []
     models, keys = _models(rows[rows["metric"] == "accuracy"])
     names = {m["run"]: " ".join(str(m[key]) for key in keys if m[key]) for m in models}
-    parts = rows.groupby("subset", sort=False)
-    return [_recalls(part, names, str(subset)) for subset, part in parts]
+    tables = []
+    for subset, part in rows.groupby("subset", sort=False):
+        cells = {
+            ((r["label_level"], r["name"]), Head(names[r["run"]])): _cell(r)
+            for run in names
+            for r in part[part["run"] == run].to_dict("records")
+        }
+        places = list(part["label_level"].unique())
+        labels = sorted(
+            dict.fromkeys(key for key, _ in cells), key=lambda key: places.index(key[0])
+        )
+        sizes = part.groupby(["label_level", "name"])["n"].max()
+        columns = [
+            names_column("level", (level for level, _ in labels), ordered=True),
+            names_column("label", (name or "overall accuracy" for _, name in labels), ordered=True),
+            Column(Head("n"), [count_cell(sizes[label]) for label in labels]),
+        ]
+        notes = sentences(WORDS, "hierarchy", part, _DERIVED, recall=True)
+        caption = f"Recall of every label in %, by model: {subset}"
+        table = pivoted(caption, columns, labels, cells, notes=notes)
+        tables.append(replace(table, names=2))
+    return tables
 
 
-def _recalls(rows: pd.DataFrame, names: Names, subset: str) -> Table:
-    cells = {
-        ((r["label_level"], r["name"]), Head(names[r["run"]])): _cell(r)
-        for run in names
-        for r in rows[rows["run"] == run].to_dict("records")
-    }
-    places = list(rows["label_level"].unique())
-    labels = sorted(dict.fromkeys(key for key, _ in cells), key=lambda key: places.index(key[0]))
-    sizes = rows.groupby(["label_level", "name"])["n"].max()
-    columns = [
-        names_column("level", (level for level, _ in labels), ordered=True),
-        names_column("label", (name or "overall accuracy" for _, name in labels), ordered=True),
-        Column(Head("n"), [count_cell(sizes[label]) for label in labels]),
-    ]
-    notes = sentences(WORDS, "hierarchy", rows, _DERIVED, recall=True)
-    caption = f"Recall of every label in %, by model: {subset}"
-    return replace(pivoted(caption, columns, labels, cells, notes=notes), names=2)
-
-
-def _models(rows: pd.DataFrame) -> tuple[list[dict[Any, Any]], list[str]]:
+def _models(rows: pd.DataFrame) -> tuple[Sequence[Row], list[str]]:
     """The models, the most accurate at the finest level first, and what tells them apart."""
     levels = [level for level in rows["label_level"].unique() if level != _CATEGORY]
     finest = rows[(rows["subset"] == _ALL) & (rows["label_level"] == [_CATEGORY, *levels][-1])]
@@ -106,11 +106,11 @@ def _models(rows: pd.DataFrame) -> tuple[list[dict[Any, Any]], list[str]]:
     return models.to_dict("records"), name_columns(models, "model")
 
 
-def hierarchy_wide(rows: pd.DataFrame) -> Table | None:
-    """One row per model; overall accuracy of every level, for all images and by category."""
+def hierarchy_wide(rows: pd.DataFrame) -> list[Table]:
+    """A row per model; overall accuracy of every level, for all images and by category."""
     rows = rows[rows["metric"] == "accuracy"]
     if rows.empty:
-        return None
+        return []
     # A run that reads no category head lacks that level: it stands first, as in single runs.
     rows = rows.sort_values("label_level", key=lambda of: of != _CATEGORY, kind="stable")
     models, names = _models(rows)
@@ -126,8 +126,8 @@ def hierarchy_wide(rows: pd.DataFrame) -> Table | None:
         "Hierarchical classification: overall accuracy (micro) in % by level, on the ID test set."
     )
     notes = sentences(WORDS, "hierarchy", rows, _DERIVED)
-    return pivoted(caption, columns, runs, cells, notes=notes)
+    return [pivoted(caption, columns, runs, cells, notes=notes)]
 
 
-def _cell(row: Mapping[Any, Any]) -> Cell:
+def _cell(row: Row) -> Cell:
     return mean_cell(row, note=_DERIVED * (row["source"] == "derived"))

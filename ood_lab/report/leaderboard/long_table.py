@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pandas as pd
@@ -15,6 +15,7 @@ from ood_lab.report.leaderboard.run_names import trainings
 from ood_lab.report.leaderboard.significance import PAIR, mark_best
 from ood_lab.report.rendering.metric_definitions import finding_sentences
 from ood_lab.report.rendering.prose import sentences
+from ood_lab.schema.results import keys_of
 
 MEAN = "mean"
 #: Template of the sentences.
@@ -96,8 +97,7 @@ def make_leaderboard(runs: Sequence[DetectorRun]) -> Leaderboard:
     # A test of one seed knows nothing of other seeds.
     of_one_seed = rows.loc[rows["n_seeds"] == 1, "run"]
     tests = single[single["tested"].notna() & single["run"].isin(of_one_seed)]
-    keys = tests[PAIR].itertuples(index=False, name=None)
-    pairs = dict(zip(keys, tests["tested"].astype(bool), strict=True))
+    pairs = dict(zip(keys_of(tests, PAIR), tests["tested"].astype(bool), strict=True))
     rows["training"] = rows["run"].map(trainings(runs))
     rows["fpr95_positive"] = positive = runs[0].record.fpr95_positive
     at_chance = [run for run in runs if run.at_chance]
@@ -157,9 +157,9 @@ def once(single: pd.DataFrame, configuration: Sequence[str]) -> pd.DataFrame:
     numbers = pd.Series(map(repr, facts.itertuples(index=False, name=None)), index=single.index)
     twice = pd.DataFrame({"run": single["run"], "number": numbers}).duplicated()
     single, numbers = single[~twice], numbers[~twice]
-    keys = list(single[list(configuration)].itertuples(index=False, name=None))
+    keys = keys_of(single, configuration)
     of_keys = grouped(zip(keys, numbers, strict=True)).items()
-    by_key = {key: set(of_key) for key, of_key in of_keys if not any(map(pd.isna, key))}
+    by_key = {key: set(of_key) for key, of_key in of_keys if None not in key}
     kept: dict[tuple[Any, ...], set[str]] = {}
     for key in sorted(by_key, key=lambda key: len(by_key[key]), reverse=True):
         if not any(by_key[key] <= other for other in kept.values()):
@@ -169,15 +169,18 @@ def once(single: pd.DataFrame, configuration: Sequence[str]) -> pd.DataFrame:
 
 def aggregate(single: pd.DataFrame, keys: Sequence[str] = ROW) -> pd.DataFrame:
     """Mean and standard deviation over the seeds of a configuration."""
-    seeds = single.groupby([*keys], dropna=False, sort=False)
-    rows = seeds.agg(
-        seeds=("seed", lambda s: " ".join(map(str, sorted(s)))),
-        n_seeds=("seed", "size"),
-        n_id=("n_id", "max"),
-        n_ood=("n_ood", "max"),
-        value=("value", lambda v: v.mean(skipna=False)),
-        seed_std=("value", lambda v: v.std(ddof=1, skipna=False)),
-        sampling_half_width=("sampling_half_width", lambda h: h.mean(skipna=False)),
-        low=("low", lambda ends: ends.mean(skipna=False)),
+    mean = partial(pd.Series.mean, skipna=False)
+    return (
+        single.groupby([*keys], dropna=False, sort=False)
+        .agg(
+            seeds=("seed", lambda s: " ".join(map(str, sorted(s)))),
+            n_seeds=("seed", "size"),
+            n_id=("n_id", "max"),
+            n_ood=("n_ood", "max"),
+            value=("value", mean),
+            seed_std=("value", lambda v: v.std(ddof=1, skipna=False)),
+            sampling_half_width=("sampling_half_width", mean),
+            low=("low", mean),
+        )
+        .reset_index()
     )
-    return rows.reset_index()

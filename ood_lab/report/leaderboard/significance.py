@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.metrics import metric_of
+from ood_lab.schema.results import Row, keys_of
 
 #: ``(run, metric, set, detector)`` → outcome of the paired tests inside that run.
 Pairs = Mapping[tuple[Any, ...], bool]
-Row = Mapping[Any, Any]
 
 ALPHA = 0.05
 _CHANCE = 0.5
@@ -69,7 +69,7 @@ def mark_best(rows: pd.DataFrame, pairs: Pairs, unmarked: Collection[str] = ()) 
 
     ranked = rows[ranks & rows["value"].notna() & ~rows["run"].isin(unmarked)]
     for (_, name), column in ranked.groupby(["dataset", "metric"], sort=False):
-        outcomes = [pairs.get(key) for key in column[PAIR].itertuples(index=False, name=None)]
+        outcomes = [pairs.get(key) for key in keys_of(column, PAIR)]
         if column["run"].nunique() == 1 and None not in outcomes:
             best += compress(column.index, outcomes if len(column) > 1 else [])
             continue
@@ -84,9 +84,8 @@ def _at_chance(rows: pd.DataFrame) -> pd.Series:
     aurocs = rows[rows["metric"] == "auroc"]
     low = aurocs["low"].fillna(aurocs["value"])  # of one image nothing is significant
     keys = ["run", "detector", "dataset"]
-    at_chance = set(aurocs.loc[low <= _CHANCE, keys].itertuples(index=False, name=None))
-    outcomes = [key in at_chance for key in rows[keys].itertuples(index=False, name=None)]
-    return pd.Series(outcomes, index=rows.index)
+    at_chance = set(keys_of(aurocs[low <= _CHANCE], keys))
+    return pd.Series([key in at_chance for key in keys_of(rows, keys)], index=rows.index)
 
 
 def best_rows(

@@ -25,6 +25,7 @@ from ood_lab.report.rendering.table import (
     names_column,
     table_of,
 )
+from ood_lab.schema.results import keys_of
 
 _KEY = ["run", "detector"]
 
@@ -34,12 +35,8 @@ def wide_table(board: Leaderboard) -> Table:
     """One row per detector of a run, best mean AUROC first; then the sets, ordered by shift."""
     rows, view = board.rows, board.runs[0].view
     shown, several = _ordered(board), bool(rows["n_seeds"].max() > 1)
-    keys = list(shown[_KEY].itertuples(index=False, name=None))
-    places = rows[[*_KEY, "metric", "dataset"]].astype(object)
-    places = places.where(places.notna(), None)
-    numbers = dict(
-        zip(places.itertuples(index=False, name=None), rows.to_dict("records"), strict=True)
-    )
+    keys, places = keys_of(shown, _KEY), keys_of(rows, [*_KEY, "metric", "dataset"])
+    numbers = dict(zip(places, rows.to_dict("records"), strict=True))
     sizes = rows.groupby("dataset")["n_ood"].max()
 
     def column(head: Head, metric: str, ood: str | None, **options: Any) -> Column:
@@ -87,7 +84,7 @@ def row_names(board: Leaderboard) -> dict[tuple[str, str], str]:
     rows = _ordered(board)
     names = rows[name_columns(rows, "detector")].to_numpy(str)
     texts = [" ".join(filter(None, of_row)) for of_row in names]
-    return dict(zip(rows[_KEY].itertuples(index=False, name=None), texts, strict=True))
+    return dict(zip(keys_of(rows, _KEY), texts, strict=True))
 
 
 def _ordered(board: Leaderboard) -> pd.DataFrame:

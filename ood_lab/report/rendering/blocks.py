@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -12,13 +12,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+TextStyle = Literal["", "answer", "next", "command", "title", "note", "warning", "finding"]
+
+
 @dataclass(frozen=True)
 class Text:
     """A paragraph."""
 
     kind: ClassVar[str] = "text"
     text: str
-    style: Literal["", "answer", "next", "command", "title", "note", "warning", "finding"] = ""
+    style: TextStyle = ""
+
+
+def texts(sentences: Iterable[str], style: TextStyle) -> list[Text]:
+    """A paragraph each."""
+    return [Text(sentence, style) for sentence in sentences]
 
 
 @dataclass(frozen=True)

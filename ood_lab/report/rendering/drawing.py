@@ -180,7 +180,7 @@ def fonts_with(characters: set[str]) -> list[str]:
     def gained(name: str) -> int:
         return len(left & _of_family(name, False) & _of_family(name, True))
 
-    fonts: list[str] = []
+    fonts = []
     left = set(characters)
     names = sorted({font.name for font in fontManager.ttflist if _BOXES not in font.name})
     while left and gained(best := max(names, key=gained)):

@@ -73,11 +73,10 @@ class Page:
         the data there.
         """
         facts = {k: v for k, v in self.record.facts().items() if k not in _ABOVE}
-        manifest = Words(flatten(facts) if facts else [], "manifest")
         parts = [
             *self.blocks,
             Section("Definitions", [Words(self.definitions)]),
-            Section("Manifest", [manifest]),
+            Section("Manifest", [Words(flatten(facts) if facts else [], "manifest")]),
         ]
         sections = list(_rendered(parts, _drawn(parts, path.parent, figures)))
         paragraphs = [b for part in self.blocks for b in part.blocks if isinstance(b, Text)]

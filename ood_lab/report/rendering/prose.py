@@ -11,7 +11,7 @@ first), ``listed`` (all of them) and ``counted`` (with a noun).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -20,7 +20,7 @@ import pandas as pd
 from ood_lab.common.english import counted, listed
 from ood_lab.report.rendering.metric_definitions import DAGGER, percent
 from ood_lab.schema.image_statistics import value_text, words_of
-from ood_lab.schema.results import why_missing
+from ood_lab.schema.results import Row, why_missing
 
 
 def sentences(template: str, subject: str, *values: Any, **named: Any) -> list[str]:
@@ -32,17 +32,17 @@ def sentences(template: str, subject: str, *values: Any, **named: Any) -> list[s
         values: its arguments.
         named: its arguments by name.
     """
-    text: str = getattr(load_template(template).module, subject)(*values, **named)
+    text = getattr(load_template(template).module, subject)(*values, **named)
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 
 
-def points(row: Mapping[Any, Any], sign: int = 1) -> str:
+def points(row: Row, sign: int = 1) -> str:
     """``2.1 points [0.3, 3.9]`` of a difference with its interval, shares."""
     ends = sorted(sign * 100 * row[key] for key in ("ci_low", "ci_high"))
     return f"{sign * 100 * row['value']:.1f} points [{ends[0]:.1f}, {ends[1]:.1f}]"
 
 
-def differs(cause: Mapping[Any, Any] | pd.Series) -> str:
+def differs(cause: Row | pd.Series) -> str:
     """What the images of a dataset are called: "darker", of a row of kind ``cause``."""
     return words_of(str(cause["statistic"]))[int(cause["value"] > 0.5)]
 
@@ -73,7 +73,7 @@ def load_template(name: str) -> Any:
         "differs": differs,
         "p": lambda p: f"{p:.2g}" if p >= 1e-4 else f"{p:.0e}",
         "listing": listing,
-        "listed": lambda names, before="and": listed(list(names), before),
+        "listed": listed,
         "counted": counted,
     }
     environment.tests["missing"] = pd.isna
@@ -112,7 +112,7 @@ def spread_of(values: Iterable[float], digits: int = 0, factor: float = 100) -> 
 
 
 def value_of(
-    row: Mapping[Any, Any],
+    row: Row,
     value: str = "value",
     low: str = "ci_low",
     high: str = "ci_high",
@@ -120,8 +120,9 @@ def value_of(
 ) -> str:
     """``91.4% [89.1, 93.8]`` of a row with a share and the ends of its interval."""
     number, *ends = (percent(math.nan if row[k] is None else row[k]) for k in (value, low, high))
-    interval = "(too few for an interval)" if pd.isna(row[low]) else f"[{', '.join(ends)}]"
-    return f"{number}{unit} {interval}"
+    if pd.isna(row[low]):
+        return f"{number}{unit} (too few for an interval)"
+    return f"{number}{unit} [{', '.join(ends)}]"
 
 
 def values_of(rows: pd.DataFrame, lower: bool, unit: str = "%", before: str = "on") -> str:
@@ -137,7 +138,7 @@ def values_of(rows: pd.DataFrame, lower: bool, unit: str = "%", before: str = "o
     missing = rows[rows["value"].isna()]
     why = dict.fromkeys(why_missing(r) or "too few answers" for r in missing.to_dict("records"))
     if not len(defined):
-        return f"not known: {listed(list(why))}"
+        return f"not known: {listed(why)}"
     texts = [(value_of(row, unit=unit), row["on"]) for row in defined.to_dict("records")]
     by_place = [f"{value} {before} {on}" for value, on in texts if on]
     plain = [value for value, on in texts if not on]
@@ -147,7 +148,7 @@ def values_of(rows: pd.DataFrame, lower: bool, unit: str = "%", before: str = "o
         by_place = [f"from {by_place[0]} to {by_place[-1]}"]
     elif defined["value"].round(3).nunique() > 1:
         by_place[-1] = f"at worst {by_place[-1]}"
-    lost = f"; not known{at(missing['on'], before)} ({listed(list(why))})" if why else ""
+    lost = f"; not known{at(missing['on'], before)} ({listed(why)})" if why else ""
     return f"{''.join(f'{value} in all: ' for value in plain)}{listed(by_place)}{lost}"
 
 

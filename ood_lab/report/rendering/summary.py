@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from ood_lab.report.rendering.blocks import Block, Text, printed
 from ood_lab.report.rendering.metric_definitions import finding_sentences, percent
 from ood_lab.report.rendering.table import (
     Column,
+    Format,
     Head,
     Table,
     count_cell,
@@ -69,7 +70,7 @@ def read_summary(folder: Path) -> dict[str, list[Table | Text]]:
 
 
 def show_accuracies(
-    results: pd.DataFrame, title: str, folder: Path, show: Callable[[float], str] = percent
+    results: pd.DataFrame, title: str, folder: Path, show: Format = percent
 ) -> None:
     """Prints what a model that was trained or measured gets right, and keeps it.
 
@@ -84,8 +85,7 @@ def show_accuracies(
     columns = [metrics, Column(Head("value"), values)]
     if results["n"].notna().any():
         columns.append(Column(Head("n"), list(map(count_cell, results["n"]))))
-    table = table_of(title, columns, spreads=True)
-    show_blocks([table], folder, "accuracies", lines=None)
+    show_blocks([table_of(title, columns, spreads=True)], folder, "accuracies", lines=None)
 
 
 def show_warnings(record: RunRecord) -> None:

@@ -13,13 +13,15 @@ import pandas as pd
 
 from ood_lab.metrics import metric_of
 from ood_lab.report.rendering.metric_definitions import MISSING, percent
-from ood_lab.schema.results import Names
+from ood_lab.schema.results import Names, Row
 
 #: How far its value may be off the middle of an interval that is shown as ±, in half-widths.
 _UNEVEN = 0.1
 Direction = Literal["ascending", "descending"]
 #: Colours of a terminal.
 Tone = Literal["", "good", "bad", "doubtful"]
+#: A number → its text.
+Format = Callable[[float], str]
 
 
 @dataclass(frozen=True)
@@ -269,7 +271,7 @@ def number_cell(
     value: float,
     low: float = math.nan,
     high: float = math.nan,
-    show: Callable[[float], str] = percent,
+    show: Format = percent,
     best: bool = False,
 ) -> Cell:
     """A value with its interval, where there is one.
@@ -291,15 +293,15 @@ def number_cell(
     return Cell(show(value), value, interval, f"±{show(half)}", best, uneven=uneven)
 
 
-def estimate_cell(row: Mapping[Any, Any], show: Callable[[float], str] = percent) -> Cell:
+def estimate_cell(row: Row, show: Format = percent) -> Cell:
     """:func:`number_cell` of ``value, ci_low, ci_high``, and ``best`` if it has one, of a row."""
     value, low, high = (float(row[k]) for k in ("value", "ci_low", "ci_high"))
     return number_cell(value, low, high, show, bool(row.get("best")))
 
 
 def mean_cell(
-    row: Mapping[Any, Any],
-    show: Callable[[float], str] = percent,
+    row: Row,
+    show: Format = percent,
     note: str = "",
     count: bool = False,
 ) -> Cell:
@@ -321,9 +323,7 @@ def mean_cell(
     return Cell(f"{text}{spread}{note}", value, interval, best=bool(row.get("best")))
 
 
-def plain_table(
-    caption: str, rows: Sequence[Mapping[Any, Any]], words: Names | None = None
-) -> Table:
+def plain_table(caption: str, rows: Sequence[Row], words: Names | None = None) -> Table:
     """A table without changes: numbers with three digits, texts, and N/A where nothing is known."""
     keys = list(rows[0]) if rows else []
     heads = [Head((words or {}).get(str(key), str(key).replace("_", " "))) for key in keys]
@@ -339,5 +339,4 @@ def plain_cell(value: Any) -> Cell:
 
 def text_table(caption: str, rows: Sequence[Mapping[str, str]]) -> Table:
     """A table of texts by heading; all but the first column are lined up as numbers."""
-    cells = [list(map(Cell, row.values())) for row in rows]
-    return Table(caption, list(map(Head, rows[0])), cells)
+    return Table(caption, list(map(Head, rows[0])), [list(map(Cell, row.values())) for row in rows])

@@ -126,8 +126,7 @@ def printed_table(table: Table, width: int) -> Iterator[Group]:
     Columns are two blanks apart, or one where that makes it one table. Where it is several, one
     column says what a row is.
     """
-    heads = range(len(table.heads))
-    columns = [k for k in heads if not table.heads[k].page_only]
+    columns = [k for k in range(len(table.heads)) if not table.heads[k].page_only]
     shown = table.part(columns, sum(k < table.names for k in columns))
     gap, parts = 2, shown.parts(width + 2)
     if len(parts) > 1 and len(close := shown.parts(width + len(columns))) == 1:
@@ -168,8 +167,7 @@ def _built(table: Table, gap: int) -> Group:
 
 def _column(table: Table, span: Span, gap: int) -> tuple[list[RichText], list[RichText]]:
     """The header of a group, and a text for every row; numbers are lined up at the right."""
-    first = span.columns[0]
-    left = first < table.names or all(
+    left = span.columns[0] < table.names or all(
         row[k].sort == row[k].text for row in table.rows for k in span.columns
     )
     side: AlignMethod = "left" if left else "right"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,13 +15,13 @@ from ood_lab.common.english import ordinal
 from ood_lab.metrics import (
     BASELINE,
     KEPT,
-    MissDistances,
     miss_rates,
     missed,
     named_causes,
     strongest_first,
     wilson_interval,
 )
+from ood_lab.metrics.miss_distances import Misses
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import draw_densities, draw_histograms, limits_of
 from ood_lab.report.figures.layout import COLOURS, GREY, add_legend, panels, style
@@ -54,9 +53,11 @@ from ood_lab.report.shift.shift_figures import (
 )
 from ood_lab.report.shift.shift_tables import WORDS, summary_tables
 from ood_lab.report.verdict import WORDS as VERDICT_WORDS
+from ood_lab.report.verdict import Verdict
 from ood_lab.schema.image_columns import AXES
 from ood_lab.schema.image_statistics import value_text
 from ood_lab.schema.results import ID_TEST, Names, Tables
+from ood_lab.schema.run_record import Facts
 
 _ENDS = ("nearest", "median", "farthest")
 _DRAWN = 3000
@@ -72,21 +73,18 @@ class MeasuredDistances:
         degrees: one row per image: ``dataset, index`` and the columns of ``axes``.
         summary: see :func:`ood_lab.report.shift.shift_tables.summary_tables`.
         axes: column of ``degrees`` → its words.
-        detector: whose misses are looked at; None = nobody's.
         facts: ``by``, ``k`` and ``rulers``; ``unsplit`` where nothing separates the two shifts.
-        misses: how well the distances predict the misses, by detector and axis.
-        causes: what tells each dataset from ID test, see :func:`ood_lab.metrics.causes_of`.
-        images: statistics of every image, which the causes rest on.
+        misses: how well the distances predict what each detector misses, by detector and axis, once
+            that is known.
+        images: statistics of every image, which causes rest on.
     """
 
     degrees: pd.DataFrame
     summary: pd.DataFrame
     axes: Names
-    detector: str | None
-    facts: Mapping[str, Any]
-    misses: Mapping[tuple[str, str], MissDistances | None]
-    causes: pd.DataFrame
-    images: pd.DataFrame
+    facts: Facts
+    misses: Misses = field(default_factory=dict)
+    images: pd.DataFrame | None = None
 
     @property
     def footer(self) -> str:
@@ -97,11 +95,16 @@ class MeasuredDistances:
 
 
 def sections_of(
-    measured: MeasuredDistances, scores: pd.DataFrame, store: Thumbnails, detectors: Sequence[str]
+    measured: MeasuredDistances,
+    verdict: Verdict,
+    scores: pd.DataFrame,
+    store: Thumbnails,
+    detectors: Sequence[str],
 ) -> tuple[PlannedFigure, list[Section], list[Section]]:
     """The map of the datasets, what is above the results, and what is below them.
 
-    The misses of all ``detectors``, the best first, are shown for comparison.
+    Next to the misses of the detector that the verdict names, those of all ``detectors``, the best
+    first, are shown.
     """
     below: list[Section] = []
     if measured.facts["unsplit"]:
@@ -120,10 +123,10 @@ def sections_of(
         below = [Section("Distances", [*tables, *figures])]
     words = next(iter(measured.axes.values()))
     compared: list[Block] = [Text(f"Ordered by distance {words}."), *_pictures(measured, store)]
-    missed = list(_misses(measured, scores, detectors))
+    missed = list(_misses(measured, verdict.named, scores, detectors))
     above = [Section("Example images", compared), Section("Missed images by shift", missed)]
-    if len(measured.causes):
-        differences = list(cause_blocks(measured.causes, measured.images, store))
+    if measured.images is not None and len(verdict.causes):
+        differences = list(cause_blocks(verdict.causes, measured.images, store))
         above.insert(0, Section("What differs", differences))
     return shift_map, above, below
 
@@ -138,28 +141,29 @@ def _pictures(measured: MeasuredDistances, store: Thumbnails) -> Iterator[Pictur
 
 
 def _misses(
-    measured: MeasuredDistances, scores: pd.DataFrame, detectors: Sequence[str]
+    measured: MeasuredDistances,
+    detector: str | None,
+    scores: pd.DataFrame,
+    detectors: Sequence[str],
 ) -> Iterator[Block]:
-    """What the detectors miss, by distance."""
-    if measured.detector is None:
+    """What the detectors miss, one of them above all, by distance."""
+    if detector is None:
         return
-    names = [measured.detector, *(n for n in detectors if n != measured.detector)]
+    names = [detector, *(name for name in detectors if name != detector)]
     distances = {
         (name, axis): measured.misses[name, axis] for name in names for axis in measured.axes
     }
     rows = {name: missed(measured.degrees, scores, name) for name in names}
     for axis, words in measured.axes.items():
-        follows = distances[measured.detector, axis]
-        yield from map(
-            Text, sentences(WORDS, "misses", follows, measured.detector, words, BASELINE)
-        )
+        follows = distances[detector, axis]
+        yield from map(Text, sentences(WORDS, "misses", follows, detector, words, BASELINE))
     if not any(distances.values()):
         return
     yield PlannedFigure(
         "misses",
         "Does the distance predict who misses what?",
         f"Share of OOD images that score below {KEPT:.0%} of ID test, by distance: points are of "
-        f"{measured.detector}, with their 95% intervals; lines are the best curves that fall.",
+        f"{detector}, with their 95% intervals; lines are the best curves that fall.",
         partial(miss_curves, rows, measured),
     )
     table = follow_table(distances, measured.axes)
@@ -167,13 +171,13 @@ def _misses(
     if not measured.facts["unsplit"]:
         yield PlannedFigure(
             "miss_map",
-            f"What {measured.detector} misses",
+            f"What {detector} misses",
             f"OOD images that score below {KEPT:.0%} of ID test are missed.",
-            partial(miss_map, rows[measured.detector], measured),
+            partial(miss_map, rows[detector], measured),
         )
 
 
-def follow_table(distances: Mapping[tuple[str, str], MissDistances | None], axes: Names) -> Table:
+def follow_table(distances: Misses, axes: Names) -> Table:
     """How well each distance predicts the misses of each detector."""
     parts = {"nearer": "nearer is missed", "beyond": f"beyond {BASELINE}", "explained": "R²"}
     names = list(dict.fromkeys(name for name, _ in distances))
@@ -220,8 +224,7 @@ def miss_curves(rows: Tables, measured: MeasuredDistances) -> Figure:
             if not place:
                 ends = np.array(list(map(wilson_interval, rates, n)))
                 spread = np.abs(100 * (ends.T - rates))
-                colour = style(0).color
-                axes.errorbar(far, 100 * rates, spread, fmt="o", ms=3, lw=0.7, color=colour)
+                axes.errorbar(far, 100 * rates, spread, fmt="o", ms=3, lw=0.7, color=style(0).color)
         draw_lines(axes, lines)
         axes.set_ylim(bottom=-2)
     add_legend(figure, grid)
@@ -234,11 +237,10 @@ def miss_map(rows: pd.DataFrame, measured: MeasuredDistances) -> Figure:
     labels = tuple(f"{axis} shift" for axis in AXES)
     figure, (axes,) = panels([""], note, height=4.2, extra=0.4, labels=(labels[0], labels[1]))
     shown = rows.sample(min(len(rows), _DRAWN), random_state=0)
-    looks = (
+    for is_missed, label, colour in (
         (False, "noticed", GREY),
         (True, "missed", COLOURS[1]),
-    )
-    for is_missed, label, colour in looks:
+    ):
         part = shown[shown["missed"] == is_missed]
         axes.scatter(
             part["semantic"],

@@ -39,7 +39,8 @@ from ood_lab.report.shift.shift_tables import (
 )
 from ood_lab.schema.arrays import Bools, Floats, Ints
 from ood_lab.schema.image_columns import AXES
-from ood_lab.schema.results import ID_TEST
+from ood_lab.schema.results import ID_TEST, Names
+from ood_lab.schema.run_record import Facts
 
 _NAMES = {axis: name.replace("D_", "$D_{") + "}$" for axis, name in DEGREE.items()}
 _WAYS = {"": "LAID", "_pca": "PCA", "_clip": "CLIP, undecomposed"}
@@ -70,7 +71,7 @@ class ShiftInputs:
     degrees: pd.DataFrame
     summary: pd.DataFrame
     footer: str
-    rulers: Sequence[Mapping[str, Any]]
+    rulers: Sequence[Facts]
 
     @cached_property
     def names(self) -> list[str]:
@@ -83,7 +84,7 @@ class ShiftInputs:
         return styles_of(self.names, ID_TEST)
 
     @property
-    def labels(self) -> dict[str, str]:
+    def labels(self) -> Names:
         """What the sets are called."""
         return {name: label_of(name) for name in self.names}
 
@@ -97,7 +98,7 @@ class ShiftInputs:
         return {name: values[self._rows[name]] for name in self.names}
 
     @property
-    def decompositions(self) -> dict[str, str]:
+    def decompositions(self) -> Names:
         """Suffix of the columns and name of every way that was measured."""
         return {s: name for s, name in _WAYS.items() if f"semantic{s}" in self.degrees}
 
@@ -138,8 +139,7 @@ def shift_scatter(inputs: ShiftInputs) -> Figure:
     points = inputs.points()
     figure = new_figure(6.0, inputs.footer)
     layout: Any = [["top", "."], ["main", "right"]]
-    ratios: Any = {"width_ratios": (4.5, 1), "height_ratios": (1, 4.5)}
-    parts = figure.subplot_mosaic(layout, **ratios)
+    parts = figure.subplot_mosaic(layout, width_ratios=(4.5, 1), height_ratios=(1, 4.5))
     main = parts["main"]
     draw_clouds(main, points, inputs.styles, inputs.labels)
     for place, (axis, side) in enumerate(zip(AXES, ("top", "right"), strict=True)):
@@ -160,8 +160,7 @@ def shift_scatter(inputs: ShiftInputs) -> Figure:
 def shift_order(inputs: ShiftInputs) -> Figure:
     """One panel per axis; sets from the least to the most shifted."""
     sets = len(inputs.names)
-    options: Any = {"height": 0.26 * sets, "columns": 2, "extra": 0.9}
-    figure, grid = panels(["", ""], inputs.footer, **options)
+    figure, grid = panels(["", ""], inputs.footer, height=0.26 * sets, columns=2, extra=0.9)
     for axes, axis in zip(grid, AXES, strict=True):
         rows = rows_of(inputs.summary, axis)
         for place, row in enumerate(rows.to_dict("records")):
@@ -170,8 +169,8 @@ def shift_order(inputs: ShiftInputs) -> Figure:
         axes.plot(rows["median"], range(sets), "|", color=INK, ms=7, mew=0.8, zorder=4)
         for place, same in enumerate(same_as_next(rows)):
             if same:
-                where: Any = {"transform": axes.get_yaxis_transform(), "va": "center"}
-                axes.text(1.01, place + 0.5, SAME, fontsize=9, **where)
+                beside = axes.get_yaxis_transform()
+                axes.text(1.01, place + 0.5, SAME, fontsize=9, transform=beside, va="center")
         name_rows(axes, [wrapped(label_of(name), 20) for name in rows["dataset"]])
         axes.set_xlabel(f"mean {axis} shift {_NAMES[axis]}")
         axes.margins(x=0.06)
@@ -193,7 +192,7 @@ def shift_decompositions(inputs: ShiftInputs) -> Figure:
     return figure
 
 
-def draw_ruler(axes: Axes, ruler: Mapping[str, Any], *, upright: bool) -> None:
+def draw_ruler(axes: Axes, ruler: Facts, *, upright: bool) -> None:
     """Draws the marks of a ruler as a second axis; nothing where there is no ruler.
 
     Args:
@@ -205,7 +204,7 @@ def draw_ruler(axes: Axes, ruler: Mapping[str, Any], *, upright: bool) -> None:
     if ruler["reason"]:
         return
     marks = np.array(ruler["marks"])
-    other: Any = axes.secondary_yaxis if upright else axes.secondary_xaxis
+    other = axes.secondary_yaxis if upright else axes.secondary_xaxis
     if len(marks) == 2:
         start, unit = marks[0], marks[1] - marks[0]
         scale = other(1, functions=(lambda d: (d - start) / unit, lambda u: start + u * unit))
@@ -252,8 +251,7 @@ def _cells(counts: Ints, enough: Bools, min_count: int) -> Figure:
     texts, notes = np.where(enough, numbers, MISSING), np.where(enough, "", "n=" + numbers)
     columns = [f"{level}\n{n:,}" for level, n in enumerate(counts.sum(axis=0))]
     rows = [f"{n:,}   {level}" for level, n in enumerate(counts.sum(axis=1))]
-    faces = colours.of(np.where(enough, counts, np.nan))
-    draw_cells(axes, faces, (rows, columns), texts, notes)
+    draw_cells(axes, colours.of(np.where(enough, counts, np.nan)), (rows, columns), texts, notes)
     colours.bar(figure, axes, "images", aspect=30)
     return figure
 
@@ -301,8 +299,7 @@ def _separability(by_backbone: Mapping[str, Space]) -> Figure:
     for place, (backbone, space) in enumerate(by_backbone.items()):
         axes = figure.add_subplot(grid[place // columns, place % columns])
         labels = {name: label_of(name) for name in space.points}
-        styles = styles_of(list(labels), "id")
-        draw_clouds(axes, space.points, styles, labels, units=False)
+        draw_clouds(axes, space.points, styles_of(list(labels), "id"), labels, units=False)
         x, y = component_labels(space.shares)
         axes.set(xlabel=x, ylabel=y, title=wrapped(backbone, 30))
         spaces.append(axes)

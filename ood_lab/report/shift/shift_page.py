@@ -108,11 +108,10 @@ def write_shift_page(
 def _examples(degrees: pd.DataFrame, name: str, store: Thumbnails, first: bool) -> Folded:
     strips, images = [], degrees[degrees["dataset"] == name]
     for axis in AXES:
-        ends = {
+        for which, rows in {
             "nearest": images.nsmallest(_SHOWN, axis),
             "farthest": images.nlargest(_SHOWN, axis),
-        }
-        for which, rows in ends.items():
+        }.items():
             items = [
                 store.picture(f"{row[axis]:.3f} · {Path(row['path']).name}", name, row["index"])
                 for row in rows.to_dict("records")

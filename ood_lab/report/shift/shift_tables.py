@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -14,6 +13,7 @@ from ood_lab.report.rendering.prose import listing, spread_of
 from ood_lab.report.rendering.table import (
     Cell,
     Column,
+    Format,
     Group,
     Head,
     Table,
@@ -26,7 +26,7 @@ from ood_lab.report.rendering.table import (
 )
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.image_columns import AXES, Axis
-from ood_lab.schema.results import ID_TEST, Names, Tables
+from ood_lab.schema.results import ID_TEST, Names, Row, Tables
 
 #: What D of an axis is called.
 DEGREE = {"semantic": "D_sem", "covariate": "D_cov"}
@@ -79,7 +79,7 @@ def _set_cells(names: Iterable[str]) -> list[Cell]:
     ]
 
 
-def _number(row: Mapping[Any, Any], name: str, show: Callable[[float], str]) -> tuple[Cell, Cell]:
+def _number(row: Row, name: str, show: Format) -> tuple[Cell, Cell]:
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     between = MISSING if np.isnan(low) else f"{show(low)}–{show(high)}"
     return Cell(show(row[name]), row[name]), Cell(between, low)
@@ -140,8 +140,7 @@ def separability_table(spaces: Tables, id_split: str, axes: str = "id") -> Table
         f"Bhattacharyya distance to ID {id_split} on the principal components of {of}; "
         "0 = not separable. It grows with the number of components."
     )
-    caption = "Separability of each set from ID"
-    return table_of(caption, columns, notes=[note])
+    return table_of("Separability of each set from ID", columns, notes=[note])
 
 
 def agreement_table(correlations: pd.DataFrame) -> Table:

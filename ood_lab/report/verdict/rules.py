@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import pandas as pd
 
 from ood_lab.common.english import counted, listed
 from ood_lab.common.grouping import grouped
 from ood_lab.metrics import BASELINE, FEWEST_OF_A_VERDICT, named_causes, ranked, strongest_first
-from ood_lab.report.rendering.blocks import Block, Folded, Text
+from ood_lab.report.rendering.blocks import Block, Folded, Text, texts
 from ood_lab.report.rendering.metric_definitions import DAGGER, MISSING, fpr95_sentence, percent
 from ood_lab.report.rendering.prose import differs, listing, sentences
 from ood_lab.report.rendering.table import (
@@ -35,10 +34,9 @@ from ood_lab.report.rendering.table import (
     table_of,
 )
 from ood_lab.schema.image_columns import CLASS_UNITS, RATIO, SEVERITY
-from ood_lab.schema.results import of_kind
+from ood_lab.schema.results import Row, of_kind
 from ood_lab.schema.run_record import RunRecord
 
-Row = Mapping[Any, Any] | pd.Series
 #: Template of the sentences.
 WORDS = "verdict/words.j2"
 #: Severities of common corruptions.
@@ -176,7 +174,7 @@ class Verdict:
         A page, and a terminal that shows ``full`` sentence, have the causes. Of many sentences a
         page folds the last.
         """
-        shown: list[Block] = [Text(sentence, "answer") for sentence in self.answer]
+        shown: list[Block] = [*texts(self.answer, "answer")]
         if self.datasets:
             shown.append(self.table(_ROWS, page or full))
             if page and len(self.datasets) > _ROWS:
@@ -228,7 +226,7 @@ class Verdict:
     def _of(self, metric: str) -> pd.DataFrame:
         return self.rows[self.rows["metric"] == metric]
 
-    def mean(self, metric: str) -> Mapping[Any, Any] | None:
+    def mean(self, metric: str) -> Row | None:
         """``value, ci_low, ci_high`` of the named detector: mean over the datasets that count."""
         rows = self._of(f"mean_{metric}")
         rows = rows[rows["detector"] == self.named]
@@ -257,7 +255,7 @@ class Verdict:
         return bool(fpr95 and fpr95["value"] > WEAK)
 
     @property
-    def stronger(self) -> Mapping[Any, Any] | None:
+    def stronger(self) -> Row | None:
         """``detector, value``: the lowest FPR95 of the best, where only the recommended is weak."""
         rows = self._of("mean_fpr95").query("detector in @self.best and value <= @WEAK")
         return rows.nsmallest(1, "value").iloc[0].to_dict() if self.weak and len(rows) else None
@@ -272,7 +270,7 @@ class Verdict:
         return list(dict.fromkeys(joined.get(name, name) for name in self.best))
 
     @property
-    def behind_baseline(self) -> list[dict[Any, Any]]:
+    def behind_baseline(self) -> Sequence[Row]:
         """AUROC that the baseline lacks to the recommended detector, where that is another one."""
         rows = self._of("behind")
         differs = self.recommended and self.named != BASELINE
@@ -295,7 +293,7 @@ class Verdict:
         return names if len(self.rows) else []
 
     @property
-    def leads(self) -> list[dict[Any, Any]]:
+    def leads(self) -> Sequence[Row]:
         """Detectors that are significantly better than the named one on a dataset."""
         return self._of("lead_of_other").to_dict("records")[:_LEADS]
 
@@ -312,7 +310,7 @@ class Verdict:
         return float(values.iloc[0]) if defined else None
 
     @cached_property
-    def _named_causes(self) -> dict[str, list[dict[Any, Any]]]:
+    def _named_causes(self) -> dict[str, Sequence[Row]]:
         """The first causes of every dataset, the dataset with the strongest first."""
         if self.causes.empty:
             return {}
@@ -333,12 +331,12 @@ class Verdict:
         return dict([*groups.items()][:_DIFFERENCES])
 
     @property
-    def strongest_causes(self) -> list[list[dict[Any, Any]]]:
+    def strongest_causes(self) -> list[Sequence[Row]]:
         """The causes of the datasets that differ most."""
         return [*self._named_causes.values()][:_DATASETS]
 
     @property
-    def shortcuts(self) -> list[dict[Any, Any]]:
+    def shortcuts(self) -> Sequence[Row]:
         """How well a detector does among images alike in the first cause of a dataset."""
         order = list(self._named_causes)
         alike = self.causes[self.causes["metric"] == "matched_auroc"].to_dict("records")
@@ -364,7 +362,7 @@ class Verdict:
                 yield title, list(map(_unit_cell, of))
 
 
-def _unit_cell(row: Mapping[Any, Any] | None) -> Cell:
+def _unit_cell(row: Row | None) -> Cell:
     if row is None or math.isnan(row["value"]):
         return Cell(MISSING)
     value, low, high = (float(row[key]) for key in ("value", "ci_low", "ci_high"))
@@ -428,7 +426,7 @@ class BoardVerdict:
             means = by["value"].agg(mean="mean", std="std", runs="count").reset_index()
             table = plain_table("Shift of the datasets over runs", means.to_dict("records"))
             shown.append(Folded(table.caption, [table], page_only=True))
-        return [*shown, *(Text(sentence, "answer") for sentence in self.sentences)]
+        return [*shown, *texts(self.sentences, "answer")]
 
     def table(self) -> Table:
         """One row per configuration."""
@@ -484,7 +482,7 @@ class BoardVerdict:
         return self.detectors[self.detectors["best"]].sort_values("auroc", ascending=False)
 
     @property
-    def first(self) -> Row:
+    def first(self) -> Row | pd.Series:
         """The row of the highest mean AUROC of all models."""
         return self._best.iloc[0]
 
@@ -492,20 +490,19 @@ class BoardVerdict:
     def best(self) -> list[str]:
         """The highest mean AUROC of all models, and what is not significantly worse."""
         names = self.rows.set_index("run")["configuration"]
-        rows = self._best.to_dict("records")
-        return [f"{row['detector']} ({names[row['run']]})" for row in rows]
+        return [f"{row['detector']} ({names[row['run']]})" for row in self._best.to_dict("records")]
 
     @property
     def undetected(self) -> list[str]:
         """Configurations in which no seed has a detector that detects."""
         return list(self.rows.loc[self.rows["detects"] == 0, "configuration"])
 
-    def mean_text(self, row: Row, metric: str) -> str:
+    def mean_text(self, row: Row | pd.Series, metric: str) -> str:
         """Mean and standard deviation over seeds."""
         return _mean_cell(row, metric).text
 
 
-def _mean_cell(row: Row, metric: str) -> Cell:
+def _mean_cell(row: Row | pd.Series, metric: str) -> Cell:
     """Mean and standard deviation over seeds, with the ± of the sampling interval."""
     return mean_cell({name: row[f"{metric}{end}"] for name, end in STATISTICS.items()})
 

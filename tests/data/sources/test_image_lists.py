@@ -10,7 +10,7 @@ from PIL import Image
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_lists import read_paths
-from ood_lab.evaluation.prediction.unlabelled_images import list_images, read_images
+from ood_lab.evaluation.prediction.unlabelled_images import list_images, opened
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +37,12 @@ def test_every_source_has_the_addresses_that_are_read(photos):
     kinds = ["labelled.txt", "plain.txt", "table.csv", "table.parquet", "a.tar", "sub", "sub/*.png"]
     sources = [f"{photos}/{kind}" for kind in kinds]
     listing = list_images(sources).images
-    expected = read_images(sources).table["path"].tolist()
+    expected = opened(list_images(sources)).table["path"].tolist()
     assert [listing.address(row) for row in range(len(listing))] == expected
     assert len(expected) == 28
     some = list_images(sources, 9).unopened()
-    assert [some.address(row) for row in range(9)] == read_images(sources, 9).table["path"].tolist()
+    decoded = opened(list_images(sources, 9)).table["path"]
+    assert [some.address(row) for row in range(9)] == decoded.tolist()
 
 
 def test_a_digest_belongs_to_addresses_in_their_order(photos, tmp_path):

@@ -31,7 +31,7 @@ from ood_lab.data.datamodules.folder import FolderDataModule
 from ood_lab.data.sources import huggingface
 from ood_lab.data.sources.cub import CUB
 from ood_lab.data.sources.tar_shards import read_shards
-from ood_lab.evaluation.prediction.unlabelled_images import read_images
+from ood_lab.evaluation.prediction.unlabelled_images import list_images, opened
 
 
 @pytest.fixture(scope="module")
@@ -253,9 +253,9 @@ def test_images_of_any_mode_are_those_of_their_files(tmp_path):
         image.save(place / mode / "a.png")
     own = partial(Pictures, root=str(place))
     sources = [own, save_huggingface(place, tmp_path / "hf"), write_shards(place, tmp_path / "tar")]
-    plain = read_images(str(place)).readable
+    plain = opened(list_images(str(place))).readable
     for source in sources:
-        given = read_images(source if callable(source) else str(source)).readable
+        given = opened(list_images(source if callable(source) else str(source))).readable
         for row in range(6):
             assert given.load_image(row) == plain.load_image(row)
 
@@ -446,13 +446,13 @@ def test_two_processes_have_the_digits_of_one(root, tmp_path):
 
 
 def test_images_to_predict_come_from_any_source(root):
-    plain = read_images(f"{root}/far")
+    plain = opened(list_images(f"{root}/far"))
     for kind in ("shards", "saved", "pil"):
-        given = read_images(kinds(root, "far")[kind])
+        given = opened(list_images(kinds(root, "far")[kind]))
         assert len(given.readable) == len(plain.readable) == 12
         for row in range(12):
             assert given.readable.load_image(row) == plain.readable.load_image(row)
-    mixed = read_images([kinds(root, "far")["pil"], f"{root}/shards/far", f"{root}/far"])
+    mixed = opened(list_images([kinds(root, "far")["pil"], f"{root}/shards/far", f"{root}/far"]))
     assert len(set(mixed.table["path"])) == 36
     assert mixed.readable.load_image(13) == mixed.readable.load_image(25)
 

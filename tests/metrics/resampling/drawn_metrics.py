@@ -13,6 +13,7 @@ def bootstrap(id_scores, ood_scores, *, draws=1000, seed=0, workers=None, **opti
         "aupr_method": "trapezoid",
         "metrics": OF_SETS,
         "copies": None,
+        "wanted": range(len(blocks)),
     }
     job = drawing(score_matrix(id_scores, "id_scores"), blocks, **defaults | options)
     return carried_out([job], workers)[0]

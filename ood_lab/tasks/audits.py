@@ -124,8 +124,8 @@ class Audits(Task):
                         (rejects if kind is None else rejects & (_kinds(rows) == kind)).sum()
                     )
                     rate = Estimate(wrong / len(rows), *clopper_pearson(wrong, len(rows)))
-                    known = {"audit": file, PART: part, ERROR: kind, "metric": "error_rate"}
-                    yield known | columns_of(rate) | {"n": len(rows)}
+                    keys = {"audit": file, PART: part, ERROR: kind, "metric": "error_rate"}
+                    yield keys | columns_of(rate) | {"n": len(rows)}
 
     def _table(self, results: pd.DataFrame) -> Table:
         rows = []

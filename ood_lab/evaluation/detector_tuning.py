@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 from ood_lab.common.tensor_arithmetic import random_numbers
@@ -36,7 +37,6 @@ OUTLIERS = {
 #: Added to the name of a detector whose settings were chosen.
 SUFFIX = "_tuned"
 
-Settings = dict[str, Any]
 Grid = Mapping[str, Sequence[Any]]
 
 
@@ -50,8 +50,8 @@ class Candidate:
         aurocs: by set of outliers.
     """
 
-    settings: Settings
-    used: Settings
+    settings: Fields
+    used: Fields
     aurocs: dict[str, float]
 
     @property
@@ -78,7 +78,7 @@ class Selection:
     detectors: dict[str, Detector] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
-    def settings_of(self, detector: str | None) -> tuple[str | None, Settings]:
+    def settings_of(self, detector: str | None) -> tuple[str | None, Fields]:
         """The name of a detector without ``_tuned``, and the settings that were chosen for it."""
         if detector is None or detector not in self.detectors:
             return detector, {}
@@ -209,7 +209,7 @@ class Tuning:
         fit: FeatureBank | None,
         banks: Banks,
         limit: int,
-        settings: Settings,
+        settings: Fields,
     ) -> Candidate | str:
         """The AUROCs under ``settings``, or why these cannot work here.
 
@@ -231,7 +231,7 @@ class Tuning:
         self,
         name: str,
         grid: Grid,
-        judge: Callable[[Settings], Candidate | str],
+        judge: Callable[[Fields], Candidate | str],
         selection: Selection,
     ) -> None:
         refused, default = [], judge({})

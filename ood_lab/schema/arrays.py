@@ -12,7 +12,7 @@ Ints = NDArray[np.int64]
 #: Floats of any precision.
 Reals = NDArray[np.floating]
 Bools = NDArray[np.bool_]
-Pixels = NDArray[np.uint8]
+PixelArray = NDArray[np.uint8]
 #: Metric → a value of each resample or row.
 MetricValues = dict[str, Floats]
 

@@ -20,7 +20,7 @@ Tables = Mapping[str, pd.DataFrame]
 #: A row of a table: column → value.
 Row = Mapping[Any, Any]
 #: Rows of a results table.
-Rows = pd.DataFrame | Iterable[Row]
+ResultRows = pd.DataFrame | Iterable[Row]
 #: Tables with their names, one after another.
 NamedTables = Iterator[tuple[str, pd.DataFrame]]
 RESULTS = "results.parquet"
@@ -50,7 +50,7 @@ class Kind:
     unit: str
     keys: tuple[str, ...]
 
-    def table(self, rows: Rows, *, model: str | None, seed: int) -> pd.DataFrame:
+    def table(self, rows: ResultRows, *, model: str | None, seed: int) -> pd.DataFrame:
         """Rows as a table with the core columns, then the keys; what a row lacks is missing.
 
         ``model`` is None where no model is measured, but data.

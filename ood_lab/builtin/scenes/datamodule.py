@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ood_lab.builtin.scenes import SHIFTS, ScenesDataset, ScenesGrid, ShiftedScenes
-from ood_lab.builtin.vessels.datamodule import Images, Number
+from ood_lab.builtin.vessels.datamodule import ImageCount, Images
 from ood_lab.builtin.vessels.datasets import GRID
 from ood_lab.common.arguments import Seed, Share
 from ood_lab.data.datamodules.base import OODDataModule
@@ -40,7 +40,7 @@ class ScenesDataModule(OODDataModule):
         val: Images,
         test: Images,
         per_shift_set: Images,
-        per_cell: Number,
+        per_cell: ImageCount,
         size: int = 96,
         breaks: Share = 0.0,
         restyled: Share = 0.0,

@@ -19,7 +19,7 @@ from ood_lab.builtin.vessels.scene import generator, pick
 from ood_lab.common.hints import check_known
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.pixel_cache import KeptImages
-from ood_lab.schema.arrays import Bools, Pixels
+from ood_lab.schema.arrays import Bools, PixelArray
 from ood_lab.schema.image_columns import LEVELS
 
 _PLACES = tuple(PLACES)
@@ -104,11 +104,11 @@ class RenderedScenes(RenderedImages):
         """What can be seen of every object of row ``index``."""
         return visible(self.scene(index))
 
-    def paint(self, index: int, scene: Scene) -> Pixels:
+    def paint(self, index: int, scene: Scene) -> PixelArray:
         """The pixels of row ``index``, for those who have its scene already."""
         return render(scene, generator(self.seed, index, f"{self._stream}/texture"))
 
-    def _render(self, index: int) -> Pixels:
+    def _render(self, index: int) -> PixelArray:
         return self.paint(index, self.scene(index))
 
     def load_mask(self, index: int) -> Bools:

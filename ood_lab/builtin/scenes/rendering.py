@@ -17,7 +17,7 @@ from ood_lab.builtin.vessels.drawings.backgrounds import rgb
 from ood_lab.builtin.vessels.drawings.signed_distances import Array
 from ood_lab.builtin.vessels.scene import to_pixels
 from ood_lab.common.random_streams import RandomStream
-from ood_lab.schema.arrays import Bools, Pixels
+from ood_lab.schema.arrays import Bools, PixelArray
 
 #: Strength of outlines in drawings: of objects and their parts, and of the place behind.
 _LINES, _PLACE_LINES = 3.0, 0.9
@@ -54,7 +54,7 @@ def _seen(item: SceneObject, mask: Bools) -> Visible:
     return Visible(item, mask, box, int(mask.sum()))
 
 
-def render(scene: Scene, rng: RandomStream) -> Pixels:
+def render(scene: Scene, rng: RandomStream) -> PixelArray:
     """Paints a scene, ``[H, W, 3] uint8``; ``rng`` gives the fine texture."""
     style = STYLES[scene.style]
     layers = _compose(scene, rng)

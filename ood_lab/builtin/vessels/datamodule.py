@@ -21,7 +21,7 @@ from ood_lab.data.transforms.background_replacement import Backgrounds
 
 #: Images of a set: each is described in a table before one is drawn.
 _MOST = 1_000_000
-Number = Annotated[int, Interval(ge=0, le=_MOST)]
+ImageCount = Annotated[int, Interval(ge=0, le=_MOST)]
 Images = Annotated[
     int, Interval(ge=1, le=_MOST), Remedy("for your own images, data=folder data.id.train=DIR")
 ]
@@ -55,10 +55,10 @@ class VesselsDataModule(OODDataModule):
         train: Images,
         val: Images,
         test: Images,
-        per_shift_set: Number,
-        per_cell: Number,
+        per_shift_set: ImageCount,
+        per_cell: ImageCount,
         prior: str = "balanced",
-        min_per_class: Number = 20,
+        min_per_class: ImageCount = 20,
         ambiguity: Positive = 1.0,
         seed: Seed = 0,
         name: str = "vessels",

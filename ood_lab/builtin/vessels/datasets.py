@@ -32,7 +32,7 @@ from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import RandomStream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, ValueNames
 from ood_lab.data.sources.pixel_cache import KeptImages
-from ood_lab.schema.arrays import Bools, Pixels
+from ood_lab.schema.arrays import Bools, PixelArray
 from ood_lab.schema.image_columns import LEVELS
 
 #: Pairs of semantic and covariate level but (0, 0), which is in distribution.
@@ -45,7 +45,7 @@ class RenderedImages(ImageDataset):
     _kept: KeptImages
 
     @abstractmethod
-    def _render(self, index: int) -> Pixels:
+    def _render(self, index: int) -> PixelArray:
         """The pixels of row ``index``, ``[H, W, 3]``."""
 
     def load_image(self, index: int) -> Image.Image:
@@ -94,7 +94,7 @@ class RenderedVessels(RenderedImages):
         table = pd.DataFrame({**described, **columns})
         super().__init__(name, table, classes, digest.hexdigest(), names)
 
-    def _render(self, index: int) -> Pixels:
+    def _render(self, index: int) -> PixelArray:
         texture = generator(self._seed, index, f"{self._stream}/texture")
         return render(self._scenes[index], texture)
 

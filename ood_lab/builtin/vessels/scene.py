@@ -24,7 +24,7 @@ from ood_lab.builtin.vessels.drawings.signed_distances import (
 from ood_lab.builtin.vessels.nouns import NOUNS
 from ood_lab.builtin.vessels.periods import CATEGORIES
 from ood_lab.common.random_streams import RandomStream
-from ood_lab.schema.arrays import Bools, Pixels
+from ood_lab.schema.arrays import Bools, PixelArray
 
 #: Part of every data set's identity: raise it when the pixels of any scene change.
 RENDERER = "vessels-2"
@@ -131,7 +131,7 @@ def _ornament(scene: VesselScene, figure: Figure, u: Array, v: Array, rng: Rando
     return (MOTIFS[scene.motif](a, b) & belt).astype(np.float32)
 
 
-def render(scene: VesselScene, rng: RandomStream) -> Pixels:
+def render(scene: VesselScene, rng: RandomStream) -> PixelArray:
     """Paints a scene, ``[H, W, 3] uint8``; ``rng`` gives the fine texture."""
     u, v = scene.pose.place()
     figure = _figure(scene, u, v)
@@ -153,7 +153,7 @@ def render(scene: VesselScene, rng: RandomStream) -> Pixels:
     return to_pixels(STYLES[scene.style].paint(layers))
 
 
-def to_pixels(image: Array) -> Pixels:
+def to_pixels(image: Array) -> PixelArray:
     """An image ``[3, H, W]`` in [0, 1] as ``[H, W, 3] uint8``."""
     pixels = (np.clip(image, 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8)
     return np.ascontiguousarray(pixels.transpose(1, 2, 0))

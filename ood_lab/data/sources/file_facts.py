@@ -96,7 +96,9 @@ def _hash(path: str, read: Callable[[str], str]) -> Facts:
     try:
         return {"sha256": read(path), "error": ""}
     except Exception as error:  # data sets of others raise anything
-        return {"sha256": "", "error": one_line(error)}
+        # The path is named by whoever reports it.
+        reason = (isinstance(error, OSError) and error.strerror) or one_line(error)
+        return {"sha256": "", "error": reason}
 
 
 def _in_threads(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ood_lab.schema.arrays import Pixels
+from ood_lab.schema.arrays import PixelArray
 
 #: Memory that the images of one set may take; those beyond it are made again when asked for.
 MOST_BYTES = 2**30
@@ -37,7 +37,7 @@ class KeptImages:
         pixels = np.frombuffer(memory, np.uint8, kept * image_bytes, offset=kept)
         self._pixels = pixels.reshape(kept, height, width, 3)
 
-    def get(self, row: int, make: Callable[[], Pixels]) -> Pixels:
+    def get(self, row: int, make: Callable[[], PixelArray]) -> PixelArray:
         """The image of a row, ``[height, width, 3] uint8``, not to be written to."""
         if row >= len(self._made):
             return make()

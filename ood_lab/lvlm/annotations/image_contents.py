@@ -145,19 +145,19 @@ def expected(present: Bools, rows: Ints, context: Bools) -> Floats:
             so its own column is ignored.
     """
     both = pair_counts(present).astype(np.float64)
-    alone, rest = np.diag(both)[None], max(len(present) - 1, 1)
-    times = alone.T - 1
+    counts, rest = np.diag(both)[None], max(len(present) - 1, 1)
+    times = counts.T - 1
 
     def given(here: float) -> Floats:
         """``P(o | c)`` at ``[c, o]`` without an image that has ``c``, and ``o`` if ``here`` = 1."""
-        prior = (alone - here) / rest
+        prior = (counts - here) / rest
         return np.where(times > 0, (both - here) / np.maximum(times, 1), prior)
 
     there, weights = present[rows], context.astype(np.float64)
     # Less what an object itself adds.
     absent, shown = (weights @ p - np.diag(p)[None] * weights for p in map(given, (0.0, 1.0)))
     sizes = weights.sum(axis=1, keepdims=True) - weights
-    prior = (alone - there) / rest
+    prior = (counts - there) / rest
     return np.where(sizes > 0, np.where(there, shown, absent) / np.maximum(sizes, 1), prior)
 
 

@@ -77,7 +77,7 @@ class Answer:
 
 #: By the id of their question.
 Answers = Mapping[str, Answer]
-#: What stands for the answer to a question that was not asked.
+#: The answer to a question that was not asked.
 NOT_ASKED = Answer("", "", "", None, "", "", "", "", error="not asked")
 
 

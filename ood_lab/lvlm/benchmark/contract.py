@@ -25,7 +25,7 @@ from ood_lab.lvlm.pages.result_sentences import MetricSentence
 from ood_lab.lvlm.questions.package_exports import Format, GroupMetrics
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.questions.question_forms import COT, WORDS
-from ood_lab.schema.results import Kind, NamedTables, Names, Rows, Tables
+from ood_lab.schema.results import Kind, NamedTables, Names, ResultRows, Tables
 from ood_lab.schema.run_record import BenchmarkFacts, RunRecord
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ class Benchmark(ABC):
         return {"judged": self.read(run, questions, answers)}
 
     @abstractmethod
-    def results(self, run: BenchmarkSession, judgements: Tables) -> Rows:
+    def results(self, run: BenchmarkSession, judgements: Tables) -> ResultRows:
         """The rows of the results table."""
 
     def further(self, run: BenchmarkSession, judgements: Tables, source: Path) -> NamedTables:

@@ -63,7 +63,7 @@ from ood_lab.lvlm.scoring.yes_no_scores import (
 )
 from ood_lab.report.rendering.blocks import PlannedFigure
 from ood_lab.report.rendering.table import Table
-from ood_lab.schema.results import Names, Rows, Tables
+from ood_lab.schema.results import Names, ResultRows, Tables
 
 #: The set of questions that name none.
 _ONLY = "all"
@@ -196,7 +196,7 @@ class OwnQuestions(Benchmark):
             for name, item in results.items()
         }
 
-    def results(self, run: BenchmarkSession, judgements: Tables) -> Rows:
+    def results(self, run: BenchmarkSession, judgements: Tables) -> ResultRows:
         """See the base class."""
         table, options = judgements["judged"], run.options
         captions = judgements.get("captions", table.iloc[:0])

@@ -407,8 +407,8 @@ class TransformersChat(ChatModel):
         if parts is None:  # tiles of several images, which are told apart by asking for each
             parts = []
             for row in new:
-                alone = with_keys(prompts.only([row]).encoded, image_inputs)
-                parts += features_of(vlm.model, alone, 1) or []
+                single = with_keys(prompts.only([row]).encoded, image_inputs)
+                parts += features_of(vlm.model, single, 1) or []
         self._features.update({paths[row]: part for row, part in zip(new, parts, strict=True)})
 
     def _p_yes(self, scores: Tensor) -> float | None:

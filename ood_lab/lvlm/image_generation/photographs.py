@@ -32,7 +32,7 @@ from ood_lab.lvlm.image_generation.compositions import (
     Orders,
 )
 from ood_lab.lvlm.image_generation.pictures import AnnotatedPictures, file_of
-from ood_lab.lvlm.image_text.base import Features, image_features
+from ood_lab.lvlm.image_text.base import ImageFeatures, image_features
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered_mean
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.scatter import component_labels, components_of, draw_clouds, styles_of
@@ -273,7 +273,7 @@ def write_comparison(
 
 
 def distances_to_natural(
-    features: Mapping[str, Features],
+    features: Mapping[str, ImageFeatures],
     by: Mapping[str, ArrayLike] | None = None,
     *,
     resampling: Resampling,
@@ -308,7 +308,7 @@ def distances_to_natural(
 
 
 def feature_clouds(
-    features: Mapping[str, Features], distances: pd.DataFrame, footer: str
+    features: Mapping[str, ImageFeatures], distances: pd.DataFrame, footer: str
 ) -> Figure | None:
     """Sets of images along the two main directions of all; None with fewer than two sets.
 

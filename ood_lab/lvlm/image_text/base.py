@@ -31,7 +31,7 @@ from ood_lab.schema.arrays import Bools, Floats, Reals
 
 Scores = NDArray[np.float32]
 #: Features of images or texts, a row each.
-Features = NDArray[np.float32]
+ImageFeatures = NDArray[np.float32]
 #: Images that a model takes at a time.
 ImageBatch = list[Image.Image]
 #: Probabilities are kept this far from 0 and 1, so that their log-odds are finite.
@@ -177,13 +177,13 @@ def encoded_images(clip: ClipModel, images: Sequence[Image.Image]) -> Tensor:
     return clip.encode_image(pixels.to(clip.device))
 
 
-def image_features(clip: ClipModel, images: Sequence[Path]) -> Features:
+def image_features(clip: ClipModel, images: Sequence[Path]) -> ImageFeatures:
     """Normalised image features of a CLIP, ``[N, D]``."""
     encode = partial(encoded_images, clip.to(chosen_device(None)))
     return in_batches(images, _BATCH, clip.embed_dim, clip.name, encode)
 
 
-def timm_features(name: str, weights: str, images: Sequence[Path]) -> Features:
+def timm_features(name: str, weights: str, images: Sequence[Path]) -> ImageFeatures:
     """Pooled features of a network of timm, ``[N, D]``; the paper takes DINOv2.
 
     Args:

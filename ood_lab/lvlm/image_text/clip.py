@@ -17,8 +17,8 @@ from ood_lab.common.arguments import BatchSize, Settings
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.image_text.base import (
-    Features,
     ImageBatch,
+    ImageFeatures,
     ImageTextModel,
     Scores,
     computed_once,
@@ -111,13 +111,13 @@ class ClipSpace:
         scale: logit scale of the CLIP, which only a softmax needs.
     """
 
-    images: Features
-    labels: Features
+    images: ImageFeatures
+    labels: ImageFeatures
     scale: float = 100.0
 
-    def cosines(self, rows: Sequence[int] | Ints) -> Features:
+    def cosines(self, rows: Sequence[int] | Ints) -> ImageFeatures:
         """``cos(f_x, g_o)`` of some images with every label, ``[B, n]``."""
-        results: Features = self.images[rows] @ self.labels.T
+        results: ImageFeatures = self.images[rows] @ self.labels.T
         return results
 
     def nearest(self, rows: Ints, pool: Ints) -> Ints:
@@ -147,14 +147,16 @@ def template_of(clip: ClipModel, template: str | None) -> str:
     return TEMPLATE if clip.knows is None else clip.templates[-1]
 
 
-def label_features(clip: ClipModel, names: Sequence[str], template: str | None) -> Features:
+def label_features(clip: ClipModel, names: Sequence[str], template: str | None) -> ImageFeatures:
     """Unit features of the texts of objects, ``[n, d] float32``.
 
     Raises:
         UserError: the texts of two objects are the same to the CLIP, as where a small one reads
             too few tokens to come to the object.
     """
-    results: Features = clip.encode_text(texts_of(names, template_of(clip, template))).cpu().numpy()
+    results: ImageFeatures = (
+        clip.encode_text(texts_of(names, template_of(clip, template))).cpu().numpy()
+    )
     cosines = results @ results.T - np.eye(len(results), dtype=np.float32)
     if len(results) > 1 and cosines.max() > _SAME:
         one, other = divmod(int(cosines.argmax()), len(names))

@@ -17,9 +17,9 @@ from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.table import (
     Cell,
     Column,
-    Format,
     Group,
     Head,
+    NumberFormat,
     Table,
     count_cell,
     estimate_cell,
@@ -100,7 +100,7 @@ def _columns(
     return columns
 
 
-def _cell(estimate: Estimate, show: Format = percent, best: bool = False) -> Cell:
+def _cell(estimate: Estimate, show: NumberFormat = percent, best: bool = False) -> Cell:
     return number_cell(estimate.value, estimate.low, estimate.high, show, best)
 
 

@@ -21,8 +21,8 @@ from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import (
     Cell,
-    Format,
     Head,
+    NumberFormat,
     Table,
     count_cell,
     name_cell,
@@ -208,7 +208,7 @@ def _verdict_table(caption: str, facts: Mapping[str, Facts]) -> Table:
     return Table(caption, heads, rows, notes=notes)
 
 
-def _share(head: Head, key: str, ends: str = "", show: Format = "{:.1%}".format) -> _Column:
+def _share(head: Head, key: str, ends: str = "", show: NumberFormat = "{:.1%}".format) -> _Column:
     """A number, with the interval whose ends have names that begin with ``ends``."""
 
     def cell(of: Facts) -> Cell:

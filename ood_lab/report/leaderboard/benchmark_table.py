@@ -34,9 +34,9 @@ from ood_lab.report.rendering.prose import (
 from ood_lab.report.rendering.table import (
     Cell,
     Column,
-    Format,
     Group,
     Head,
+    NumberFormat,
     Table,
     count_cell,
     estimate_cell,
@@ -439,7 +439,7 @@ def metric_tables(rows: pd.DataFrame) -> list[Table]:
             for name in part["set"].unique()
         }
         timed = part["table"].iloc[0] == SECONDS
-        show: Format = "{:,.1f}".format if timed else percent
+        show: NumberFormat = "{:,.1f}".format if timed else percent
         cells = {
             (row["label"], Head(row["column"], group=groups[row["set"]])): estimate_cell(row, show)
             for row in part.to_dict("records")

@@ -16,8 +16,8 @@ from ood_lab.report.rendering.blocks import Block, Text, printed
 from ood_lab.report.rendering.metric_definitions import finding_sentences, percent
 from ood_lab.report.rendering.table import (
     Column,
-    Format,
     Head,
+    NumberFormat,
     Table,
     count_cell,
     estimate_cell,
@@ -70,7 +70,7 @@ def read_summary(folder: Path) -> dict[str, list[Table | Text]]:
 
 
 def show_accuracies(
-    results: pd.DataFrame, title: str, folder: Path, show: Format = percent
+    results: pd.DataFrame, title: str, folder: Path, show: NumberFormat = percent
 ) -> None:
     """Prints what a model that was trained or measured gets right, and keeps it.
 

@@ -21,7 +21,7 @@ Direction = Literal["ascending", "descending"]
 #: Colours of a terminal.
 Tone = Literal["", "good", "bad", "doubtful"]
 #: A number → its text.
-Format = Callable[[float], str]
+NumberFormat = Callable[[float], str]
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ def number_cell(
     value: float,
     low: float = math.nan,
     high: float = math.nan,
-    show: Format = percent,
+    show: NumberFormat = percent,
     best: bool = False,
 ) -> Cell:
     """A value with its interval, where there is one.
@@ -293,7 +293,7 @@ def number_cell(
     return Cell(show(value), value, interval, f"±{show(half)}", best, uneven=uneven)
 
 
-def estimate_cell(row: Row, show: Format = percent) -> Cell:
+def estimate_cell(row: Row, show: NumberFormat = percent) -> Cell:
     """:func:`number_cell` of ``value, ci_low, ci_high``, and ``best`` if it has one, of a row."""
     value, low, high = (float(row[k]) for k in ("value", "ci_low", "ci_high"))
     return number_cell(value, low, high, show, bool(row.get("best")))
@@ -301,7 +301,7 @@ def estimate_cell(row: Row, show: Format = percent) -> Cell:
 
 def mean_cell(
     row: Row,
-    show: Format = percent,
+    show: NumberFormat = percent,
     note: str = "",
     count: bool = False,
 ) -> Cell:

@@ -13,9 +13,9 @@ from ood_lab.report.rendering.prose import listing, spread_of
 from ood_lab.report.rendering.table import (
     Cell,
     Column,
-    Format,
     Group,
     Head,
+    NumberFormat,
     Table,
     count_cell,
     name_cell,
@@ -79,7 +79,7 @@ def _set_cells(names: Iterable[str]) -> list[Cell]:
     ]
 
 
-def _number(row: Row, name: str, show: Format) -> tuple[Cell, Cell]:
+def _number(row: Row, name: str, show: NumberFormat) -> tuple[Cell, Cell]:
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     between = MISSING if np.isnan(low) else f"{show(low)}–{show(high)}"
     return Cell(show(row[name]), row[name]), Cell(between, low)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 #: float32 throughout; numpy's stubs lose the precision in several operations.
 Array = NDArray[np.floating[Any]]
 #: Of the two coordinates.
-Point = tuple[float, float]
+Coordinates = tuple[float, float]
 
 #: Height and width of every image in pixels.
 SIZE = 64
@@ -72,8 +72,8 @@ def union(*distances: Array) -> Array:
 def capsule(
     u: Array,
     v: Array,
-    start: Point,
-    end: Point,
+    start: Coordinates,
+    end: Coordinates,
     radius: float,
     end_radius: float | None = None,
 ) -> Array:
@@ -89,7 +89,7 @@ def capsule(
     return distance - (radius + along * (end_radius - radius))
 
 
-def ellipse(u: Array, v: Array, center: Point, radii: Point) -> Array:
+def ellipse(u: Array, v: Array, center: Coordinates, radii: Coordinates) -> Array:
     """A filled ellipse, ``(|p / r| - 1) * min(r)`` (exact for circles)."""
     pu, pv = (u - center[0]) * (1.0 / radii[0]), (v - center[1]) * (1.0 / radii[1])
     return (np.sqrt(pu * pu + pv * pv) - 1.0) * min(radii)
@@ -98,15 +98,15 @@ def ellipse(u: Array, v: Array, center: Point, radii: Point) -> Array:
 def ring(
     u: Array,
     v: Array,
-    center: Point,
-    radii: Point,
+    center: Coordinates,
+    radii: Coordinates,
     thickness: float,
 ) -> Array:
     """The outline of an ellipse, ``thickness`` on either side."""
     return np.abs(ellipse(u, v, center, radii)) - thickness
 
 
-def box(u: Array, v: Array, center: Point, half: Point) -> Array:
+def box(u: Array, v: Array, center: Coordinates, half: Coordinates) -> Array:
     """An axis-aligned rectangle with half sizes ``half``."""
     return np.maximum(np.abs(u - center[0]) - half[0], np.abs(v - center[1]) - half[1])
 
@@ -146,7 +146,7 @@ def below(u: Array, v: Array, y: float) -> Array:
     return v - y
 
 
-def half_plane(u: Array, v: Array, through: Point, normal: Point) -> Array:
+def half_plane(u: Array, v: Array, through: Coordinates, normal: Coordinates) -> Array:
     """The side of a line away from ``normal``."""
     length = math.hypot(normal[0], normal[1])
     return (u - through[0]) * (normal[0] / length) + (v - through[1]) * (normal[1] / length)
@@ -171,7 +171,7 @@ def profile(u: Array, v: Array, heights: list[float], half_widths: list[float]) 
     return np.maximum(side, np.maximum(bottom - v, v - top))
 
 
-def polygon(u: Array, v: Array, *corners: Point) -> Array:
+def polygon(u: Array, v: Array, *corners: Coordinates) -> Array:
     """A convex polygon, its corners counter-clockwise: the largest distance to an edge."""
     edges = []
     for (x, y), (end_x, end_y) in zip(corners, (*corners[1:], corners[0]), strict=True):

@@ -64,7 +64,7 @@ from ood_lab.metrics.answer_metrics import (
 from ood_lab.metrics.resampling.clustered_bootstrap import clustered
 from ood_lab.report.rendering.table import Table, plain_table
 from ood_lab.schema.arrays import Floats
-from ood_lab.schema.results import NamedTables, Row, Rows, Tables
+from ood_lab.schema.results import NamedTables, ResultRows, Row, Tables
 
 KIND = caption_kind("amber")
 #: ``AMBER Score = (1 - CHAIR + F1) / 2``, F1 of all yes/no questions with no as positive class.
@@ -196,7 +196,7 @@ class Amber(CaptionBenchmark):
         """Those of the files."""
         return self.source
 
-    def results(self, run: BenchmarkSession, judgements: Tables) -> Rows:
+    def results(self, run: BenchmarkSession, judgements: Tables) -> ResultRows:
         """See the base class."""
         captions, answers = judgements["captions"], judgements["judged"]
         rows = result_rows(captions, answers, [], unparsed=self.unparsed, **run.options)

@@ -76,7 +76,7 @@ from ood_lab.lvlm.pages.benchmark_page import PageBlocks, ScoredRun
 from ood_lab.lvlm.questions.question_files import Questions, read_questions
 from ood_lab.lvlm.training.tuning_data import QuestionTuning, sizes, write_tuning
 from ood_lab.schema.image_columns import LEVELS
-from ood_lab.schema.results import NamedTables, Rows, Tables
+from ood_lab.schema.results import NamedTables, ResultRows, Tables
 from ood_lab.schema.run_record import RunRecord
 
 #: File that a run leaves for the next round.
@@ -319,7 +319,7 @@ class Ode(CaptionBenchmark):
         """The concepts."""
         return _concepts(run)
 
-    def results(self, run: BenchmarkSession, judgements: Tables) -> Rows:
+    def results(self, run: BenchmarkSession, judgements: Tables) -> ResultRows:
         """See the base class."""
         captions, answers = judgements["captions"], judgements["judged"]
         options = {"finer": page.FINER, "unparsed": self.unparsed, **run.options}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -15,18 +16,21 @@ import pandas as pd
 from ood_lab.common.arguments import Count, Natural, Share
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import packaged_table, read_config, write_csv, write_table
+from ood_lab.common.files import packaged_table, read_config, read_table, write_csv, write_table
 from ood_lab.common.grouping import without_keys
 from ood_lab.common.hints import suggestion
 from ood_lab.common.random_streams import Resampling
+from ood_lab.lvlm.answers.answer_files import model_name
 from ood_lab.lvlm.benchmark.contract import BenchmarkSession
+from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, ID, read_ood_pairs
 from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
 from ood_lab.lvlm.image_text.base import image_features, timm_features
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.pages.benchmark_page import defined
 from ood_lab.lvlm.questions.question_files import YES_NO
-from ood_lab.lvlm.scoring.answer_differences import common_pairs, wrong_answers
+from ood_lab.lvlm.scoring.answer_differences import common_pairs, read_otherwise, wrong_answers
 from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
 from ood_lab.lvlm.statistics.figures import statistics_figures
 from ood_lab.lvlm.statistics.mmd import equivalence
@@ -46,22 +50,10 @@ from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.prose import ALPHA, listing, noted, spread_of, values_of
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Cell, Head, Table
+from ood_lab.schema.arrays import Bools
 from ood_lab.schema.finished_run import JUDGED, FinishedRun
 from ood_lab.schema.results import Names, Row, Tables, write_results
 from ood_lab.schema.run_record import RunRecord
-
-if TYPE_CHECKING:
-    pass
-
-
-import json
-
-from ood_lab.common.files import read_table
-from ood_lab.lvlm.answers.answer_files import model_name
-from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, ID, read_ood_pairs
-from ood_lab.lvlm.benchmarks.oodbench.split_contents import without_rest
-from ood_lab.lvlm.scoring.answer_differences import read_otherwise
-from ood_lab.schema.arrays import Bools
 
 #: Draws behind the tables.
 DRAWS = "draws.parquet"

@@ -94,7 +94,7 @@ def results_of(
         kept = samples[samples["kept"] & samples["sample"].isin(part["pair_id"])]
         if not len(kept):
             continue
-        # Data sets share photographs: one that lies at the same path is drawn once.
+        # Data sets share photographs: one of the same path is drawn once.
         metrics = partial(shares, BAP_TASKS)
         results = clustered(_bap_counts(kept), metrics, kept["file"], resampling=resampling)
         read = any_read(part[part["pair_id"].isin(kept["sample"])])

@@ -69,7 +69,7 @@ from ood_lab.lvlm.questions.question_files import Questions
 from ood_lab.lvlm.questions.question_forms import Forms, apart, in_forms
 from ood_lab.lvlm.scoring.wording_scores import contrasts, form_contrasts, wording_rows
 from ood_lab.schema.arrays import Ints
-from ood_lab.schema.results import NamedTables, Rows, Tables
+from ood_lab.schema.results import NamedTables, ResultRows, Tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,7 +356,7 @@ class Oric(Benchmark):
             )
         return {"judged": judgements}
 
-    def results(self, run: BenchmarkSession, judgements: Tables) -> Rows:
+    def results(self, run: BenchmarkSession, judgements: Tables) -> ResultRows:
         """See the base class."""
         rows = wording_rows(judgements["judged"], **run.options)
         analyses = analyses_in(Path(run.record.question_file.file).parent)

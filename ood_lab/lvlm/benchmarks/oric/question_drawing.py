@@ -217,10 +217,13 @@ class Drawing:
             names = self.contents.names(self.contents.codes[entries])
             ranks = self.regions.rank[entries].tolist()
             asked += [Expectation(n, background, r) for n, r in zip(names, ranks, strict=True)]
-        replies, results = iter(self.builder.judge.replies(asked)), {}
+        replies, results = self.builder.judge.replies(asked), {}
+        if len(replies) != len(asked):  # of a judge of the user's own
+            raise UserError(f"the judge gave {len(replies)} replies to {len(asked)} questions")
+        in_order = iter(replies)
         for row, entries in interest.items():
             considered = []
-            for entry, reply in zip(entries, replies, strict=False):
+            for entry, reply in zip(entries, in_order, strict=False):  # the next of all replies
                 verdict = says_no(reply, self.settings.rules.no_test)
                 self.read[verdict is not None] += 1
                 considered.append(_Positive(entry, reply, verdict))

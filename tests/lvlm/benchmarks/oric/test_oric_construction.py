@@ -195,6 +195,15 @@ def test_the_released_test_for_no_takes_parts_of_words(reply, word, substring):
     assert says_no(None, "word") is None
 
 
+def test_a_judge_that_leaves_questions_out_is_one_error(contents):
+    class Short(Says):
+        def replies(self, asked):
+            return super().replies(asked)[:-1]
+
+    with pytest.raises(UserError, match=r"the judge gave \d+ replies to \d+ questions"):
+        build(contents, Short(UNEXPECTED))
+
+
 def test_wording_of_the_question_to_a_judge():
     one = Expectation("cup", ("person", "car"), 0.5)
     assert one.text("paper") == (

@@ -1,4 +1,4 @@
-"""A small network with weights of its own: as a class, in a hubconf.py, in an ONNX file."""
+"""A small network with weights of its own: as a class, in a hubconf.py."""
 
 from pathlib import Path
 
@@ -58,46 +58,6 @@ def write_hub(folder: Path) -> Path:
     folder.mkdir()
     (folder / "hubconf.py").write_text(HUBCONF)
     return folder
-
-
-def write_onnx(file: Path, batch: int | str = "n", matmul: bool = False, side: int = 32) -> Path:
-    """The network as exporters write it, once more after a softmax."""
-    from onnx import TensorProto, checker, helper, numpy_helper, save
-
-    net = TinyNet()
-    arrays = {name: value.detach().numpy() for name, value in net.state_dict().items()}
-    if matmul:
-        arrays["fc.weight"] = arrays["fc.weight"].T.copy()
-    node = helper.make_node
-    last = (
-        [
-            node("MatMul", ["pooled", "fc.weight"], ["product"]),
-            node("Add", ["fc.bias", "product"], ["logits"]),
-        ]
-        if matmul
-        else [node("Gemm", ["pooled", "fc.weight", "fc.bias"], ["logits"], transB=1)]
-    )
-    graph = helper.make_graph(
-        [
-            node("Conv", ["image", "conv.weight", "conv.bias"], ["maps"], strides=[2, 2]),
-            node("Relu", ["maps"], ["rectified"]),
-            node("GlobalAveragePool", ["rectified"], ["mean"]),
-            node("Flatten", ["mean"], ["pooled"]),
-            *last,
-            node("Softmax", ["logits"], ["shares"]),
-        ],
-        "tiny",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [batch, 3, side, side])],
-        [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, 3])
-            for name in ("logits", "shares")
-        ],
-        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    checker.check_model(model)
-    save(model, file)
-    return file
 
 
 def bare() -> nn.Module:

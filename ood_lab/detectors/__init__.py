@@ -21,6 +21,7 @@ from ood_lab.detectors.deployment.calibration import too_few as too_few
 from ood_lab.detectors.deployment.detector_files import load_detector as load_detector
 from ood_lab.detectors.deployment.detector_files import save_detector as save_detector
 from ood_lab.detectors.deployment.onnx_export import cannot_export as cannot_export
+from ood_lab.detectors.deployment.onnx_export import require_onnx as require_onnx
 from ood_lab.detectors.deployment.onnx_export import save_onnx as save_onnx
 
 if TYPE_CHECKING:

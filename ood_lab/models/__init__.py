@@ -8,9 +8,6 @@ from ood_lab.models.image_transforms import train_transform as train_transform
 from ood_lab.models.loading.exported_file import exported_backbone as exported_backbone
 from ood_lab.models.loading.headless_networks import FITTED as FITTED
 from ood_lab.models.loading.huggingface_networks import hf_backbone as hf_backbone
-from ood_lab.models.loading.onnx_file import onnx_backbone as onnx_backbone
-from ood_lab.models.loading.onnx_file import onnx_session as onnx_session
-from ood_lab.models.loading.onnx_file import require_onnx as require_onnx
 from ood_lab.models.loading.openood_resnet import ResNet18For32 as ResNet18For32
 from ood_lab.models.loading.timm_networks import module_backbone as module_backbone
 from ood_lab.models.loading.timm_networks import timm_backbone as timm_backbone

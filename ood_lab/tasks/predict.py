@@ -23,6 +23,7 @@ from ood_lab.common.files import write_csv
 from ood_lab.data.dataset import Splits
 from ood_lab.data.sources.source_settings import Given
 from ood_lab.data.transforms.subsets import even_rows
+from ood_lab.detectors import require_onnx
 from ood_lab.detectors.base import Detectors
 from ood_lab.detectors.deployment.calibration import CalibratedDetectors
 from ood_lab.evaluation.detector_fitting import memory_limit
@@ -51,7 +52,7 @@ from ood_lab.evaluation.prediction.unlabelled_images import (
 from ood_lab.evaluation.score_warnings import places_proposal
 from ood_lab.evaluation.split_features import NetworkPasses, check_sizes
 from ood_lab.features.process_agreement import made_by_main
-from ood_lab.models import Backbone, require_onnx
+from ood_lab.models import Backbone
 from ood_lab.report.detection.image_strips import ID_IMAGES, IDImages
 from ood_lab.report.detection.prediction_page import write_predictions_page
 from ood_lab.report.detection.prediction_summary import show_predictions

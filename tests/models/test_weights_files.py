@@ -174,7 +174,7 @@ def test_files_of_another_kind_are_named(tmp_path):
     for name, says in {
         "script.pt": "TorchScript.*torch.jit.load", "program.pt2": "torch.export.*state dict",
         "adam.pt": "state of an optimizer", "optimizer.pt": "state of an optimizer",
-        "net.onnx": "ONNX network.*model=onnx", "weights.h5": "HDF5", "renamed.pth": "HDF5",
+        "net.onnx": "ONNX network.*model=exported", "weights.h5": "HDF5", "renamed.pth": "HDF5",
         "lfs.pt": "git lfs pull", "graph.pb": "TensorFlow graph", "net.keras": "Keras network",
         "model.ckpt.index": "TensorFlow", "model.ckpt.data-00000-of-00001": "TensorFlow",
     }.items():  # fmt: skip

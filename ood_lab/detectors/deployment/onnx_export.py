@@ -29,7 +29,7 @@ from ood_lab.detectors.deployment.calibration import CalibratedDetector
 from ood_lab.detectors.support.compute_device import computing_on
 from ood_lab.features.bank import FeatureBank, weight_and_bias
 from ood_lab.features.image_groups import group_weights
-from ood_lab.models import Backbone, onnx_session, require_onnx
+from ood_lab.models import Backbone
 from ood_lab.models.image_transforms import NormalisedTensor
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,15 @@ CONTRASTS, VARIED = (-1.0, 0.0, 0.3, 3.0), 4
 P_VALUE = 0.02
 #: Width and height of pictures, as shares of their own, that such a graph is compared on.
 SIZES = ((1.0, 1.0), (0.7, 0.9), (1.6, 1.4))
+
+
+def require_onnx(what: str) -> None:
+    """Raises :class:`UserError` where the packages that write and run ONNX files are missing."""
+    with reported_as(
+        f"{what} needs onnx and onnxruntime: pip install 'ood_lab[onnx]'", ImportError
+    ):
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401 - needed in the end
 
 
 def cannot_export(detector: Detector, backbone: Backbone) -> str | None:
@@ -281,12 +290,22 @@ def _described(graph: bytes, calibrated: CalibratedDetector, more: dict[str, str
     return content
 
 
+def _session(graph: bytes) -> Any:
+    """What runs the graph, as PyTorch runs the network: with as many threads."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
 def _run(content: bytes, images: Tensor, name: str) -> list[Tensor]:
     """Logits and scores of onnxruntime."""
     with reported_as(
         f"{name} cannot be exported: onnxruntime does not run its graph ({{reason}}); {_REMEDY}"
     ):
-        session = onnx_session(content)
+        session = _session(content)
         names = [output.name for output in session.get_outputs()]
         outputs = session.run(names, {"image": images.numpy()})
     return [torch.from_numpy(values) for values in outputs]
@@ -340,7 +359,7 @@ def _compare_decisions(
     name, worst = calibrated.detector.name, 0.0
     allowed = max(P_VALUE, 1 / (calibrated.groups + 1)) + 1e-9  # one rank, where there are few
     with reported_as(f"{name} cannot be exported: onnxruntime does not run it ({{reason}})"):
-        session = onnx_session(graph)
+        session = _session(graph)
     for number, picture in enumerate(pictures):
         shares = SIZES[number % len(SIZES)]
         size = [max(1, round(s * n)) for s, n in zip(shares, picture.size, strict=True)]

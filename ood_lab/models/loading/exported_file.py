@@ -48,20 +48,6 @@ def exported_backbone(path: str | Path, **settings: Unpack[NetworkSettings]) -> 
     return backbone
 
 
-def in_batches(image: Tensor, size: int | None, run: Callable[[Tensor], Tensors]) -> Tensors:
-    """What a program gives of images, by key, ``size`` at a time if it takes no other number.
-
-    The last batch is filled up with its last image.
-    """
-    step = size or len(image)
-    parts = []
-    for part in image.split(step):
-        padding = part[-1:].repeat(step - len(part), 1, 1, 1)
-        outputs = run(torch.cat([part, padding]))
-        parts.append({key: values[: len(part)] for key, values in outputs.items()})
-    return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
-
-
 class ExportedNet(KeyedModule):
     """See :func:`exported_backbone`.
 
@@ -89,15 +75,20 @@ class ExportedNet(KeyedModule):
         return self._loaded[0]
 
     def forward(self, image: Tensor) -> Any:
-        """Maps ``[B, 3, H, W]`` to what the file returns; several tensors by key."""
+        """Maps ``[B, 3, H, W]`` to what the file returns; several tensors by key.
+
+        Where it takes only one number of images, the last batch is filled up with its last image.
+        """
         if image.device != self._device:
             self._loaded, self._device = [], image.device
-
-        def run(part: Tensor) -> Tensors:
-            returned = self._run(part)
-            return entries_of(returned) or {"": returned}
-
-        joined = in_batches(image, self._batch, run)
+        step = self._batch or len(image)
+        parts: list[Tensors] = []
+        for part in image.split(step):
+            padding = part[-1:].repeat(step - len(part), 1, 1, 1)
+            returned = self._run(torch.cat([part, padding]))
+            outputs = entries_of(returned) or {"": returned}
+            parts.append({key: values[: len(part)] for key, values in outputs.items()})
+        joined = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
         return joined.get("", joined)
 
     def extra_repr(self) -> str:

@@ -7,13 +7,13 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
-from tiny_net import TinyNet, write_onnx
+from tiny_net import TinyNet
 from torch import nn
 
 import ood_lab
 from ood_lab.common.errors import UserError
 from ood_lab.detectors import MSP, CalibratedDetector, Detector
-from ood_lab.models import onnx_backbone
+from ood_lab.models import exported_backbone
 from ood_lab.models.loading.headless_networks import nearest_mean_head
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.scripts import CONF
@@ -143,10 +143,12 @@ def test_the_largest_deviation_is_said(net, images, tmp_path, caplog):
     assert float(said.split("at most ")[1].split()[0]) < 1e-2
 
 
-def test_an_onnx_file_is_not_exported_again(images, tmp_path):
-    backbone = onnx_backbone(write_onnx(tmp_path / "a.onnx", side=16), "logits", mean=0.5, std=0.5)
+@pytest.mark.filterwarnings("ignore")  # of PyTorch, that TorchScript is old
+def test_an_exported_file_is_not_exported_again(images, tmp_path):
+    torch.jit.save(torch.jit.script(TinyNet().eval()), tmp_path / "a.pt")
+    backbone = exported_backbone(tmp_path / "a.pt", num_classes=3, input_size=16, mean=0.5, std=0.5)
     held = calibrated(MSP(), ood_lab.extract_features(backbone, *images))
     with pytest.raises(
-        UserError, match=r"msp cannot be exported: a\.onnx is an exported file itself"
+        UserError, match=r"msp cannot be exported: a\.pt is an exported file itself"
     ):
         ood_lab.export_onnx(tmp_path / "it.onnx", held, backbone, images[0])

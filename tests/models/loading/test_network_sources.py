@@ -1,26 +1,15 @@
-"""Networks of Hugging Face, torch.hub and ONNX files are those that they are as plain modules."""
+"""Networks of Hugging Face and torch.hub are those that they are as plain modules."""
 
-import copy
 import json
-import pickle
 
 import pytest
 import torch
 from PIL import Image
-from tiny_net import TinyNet, write_hub, write_onnx
+from tiny_net import TinyNet, write_hub
 from torch import nn
 
 from ood_lab.common.errors import UserError
-from ood_lab.detectors import MSP, ODIN
-from ood_lab.evaluation.split_features import split_by_columns
-from ood_lab.models import (
-    hf_backbone,
-    module_backbone,
-    onnx_backbone,
-    timm_backbone,
-    torch_hub_backbone,
-)
-from ood_lab.models.head_kind import HeadKind
+from ood_lab.models import hf_backbone, module_backbone, timm_backbone, torch_hub_backbone
 from ood_lab.models.loading.headless_networks import linear_head, nearest_mean_head
 
 IMAGES = torch.randn(5, 3, 32, 32, generator=torch.Generator().manual_seed(1))
@@ -198,60 +187,6 @@ def test_wrong_names_of_torch_hub(hub, tmp_path):
     one_line(make("whole", kwargs={"depth": 3}), "unexpected keyword argument 'depth'")
     one_line(make("whole", num_classes=5), "3 outputs, but the data has 5", "model.kwargs=")
     one_line(make("features", head="linear"), "have no labels to fit one")
-
-
-# ONNX
-
-
-@pytest.fixture(scope="module")
-def onnx():
-    pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-
-
-@pytest.mark.parametrize("options", [{}, {"batch": 2}, {"matmul": True}])
-def test_onnx_files_are_the_network_that_they_were_made_of(tmp_path, onnx, options):
-    file = write_onnx(tmp_path / "tiny.onnx", **options)
-    backbone = onnx_backbone(file, "logits", mean=0.5, std=0.5)
-    plain = module_backbone(TinyNet(), "fc", **PLAIN)
-    same_outputs(backbone, plain)
-    assert repr(backbone.transform) == repr(plain.transform)
-    named = onnx_backbone(file, "logits", "pooled", mean=0.5, std=0.5)
-    for other in (copy.deepcopy(backbone), pickle.loads(pickle.dumps(backbone)), named):
-        same_outputs(other, plain)
-
-
-def test_detectors_that_need_gradients_refuse_onnx(tmp_path, onnx):
-    backbone = onnx_backbone(write_onnx(tmp_path / "a.onnx"), "logits", mean=0.5, std=0.5)
-    usable, refused = split_by_columns({"msp": MSP(), "odin": ODIN()}, backbone)
-    assert list(usable) == ["msp"]
-    assert refused == {"odin": "odin needs gradients at the image, which a.onnx does not give"}
-
-
-def test_wrong_onnx_files(tmp_path, onnx, caplog):
-    file = write_onnx(tmp_path / "a.onnx")
-
-    def make(*arguments, **options):
-        return lambda: onnx_backbone(*arguments, **options)
-
-    one_line(make(file), "has the outputs logits, shares: give model.logits=NAME")
-    one_line(make(file, "logit"), "has no output 'logit'", "logits")
-    shares = onnx_backbone(file, "shares", **PLAIN)
-    assert "made by Softmax, not by one linear" in caplog.text
-    assert "model.logits=NAME reads one of logits instead" in caplog.text
-    assert shares.kind == HeadKind.PROBABILITIES
-    whole = onnx_backbone(file, "logits", "pooled", **PLAIN)(IMAGES)
-    torch.testing.assert_close(shares(IMAGES).logits, whole.logits.log_softmax(dim=1))
-    torch.testing.assert_close(shares(IMAGES).features, whole.features)
-    alone = onnx_backbone(file, features="pooled", head="none", **PLAIN)
-    assert alone.kind == HeadKind.FEATURES
-    torch.testing.assert_close(alone(IMAGES).features, whole.features)
-    one_line(make(file, "logits", "pool"), "no tensor 'pool'", "pooled")
-    one_line(make(file, "logits", num_classes=9), "3 outputs, but the data has 9")
-    one_line(make(file, "logits", input_size=48), "input_size=48", "takes only [3, 32, 32]")
-    one_line(make(tmp_path / "b.onnx"), "does not exist")
-    (tmp_path / "c.onnx").write_bytes(b"\x00 no such thing")
-    one_line(make(tmp_path / "c.onnx"), "is not a whole ONNX file")
 
 
 # Heads

@@ -8,7 +8,7 @@ import torch
 from cli import call, run_folders
 from photos import write_photos
 from PIL import Image
-from tiny_net import TinyNet, write_hub, write_onnx
+from tiny_net import TinyNet, write_hub
 
 SMALL = ("metrics.n_bootstrap=20", "logger=none", "data.num_workers=0", "trainer=cpu")
 NO_PAGE = "task.report=false"
@@ -89,20 +89,6 @@ def test_weights_of_a_path_are_not_left_out(photos, tmp_path, capsys, script):
     error = capsys.readouterr().err.strip()
     assert f"model.pretrained=false: the weights of model.path={tmp_path} are always" in error
     assert len(error.splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_an_onnx_file_gives_the_numbers_of_its_network(photos, run, capsys):
-    pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    file = write_onnx(photos[0] / "tiny.onnx")
-    model = ("model=onnx", f"model.path={file}", "model.logits=logits", "model.features=pooled")
-    from_file = run(*model, *SIZE[1:], NO_PAGE, detectors="msp,mds,odin,gram")
-    words = " ".join(capsys.readouterr().out.split())
-    assert "odin needs gradients at the image, which tiny.onnx does not give" in words
-    assert "skipped gram" in words
-    plain = run(*MODULE, "model.net._target_=tiny_net.TinyNet", "model.head=fc", NO_PAGE)
-    same_numbers(from_file, plain)
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.detectors.base import COSTS, Detectors
 from ood_lab.evaluation.detector_fitting import rows_of, score_banks
 from ood_lab.evaluation.detector_tuning import Selection, Tuning, with_tuned
-from ood_lab.evaluation.ensembles import HELD_OUT, EnsembleMember, with_ensemble
 from ood_lab.evaluation.near_copies import NearCopies, auroc_sentences
 from ood_lab.evaluation.network_passes import ScoringInput
 from ood_lab.evaluation.score_warnings import suspicious
@@ -70,9 +69,9 @@ class EvaluatedSets:
 
     @classmethod
     def of(cls, data: OODDataModule, inputs: ScoringInput, axes: Collection[str]) -> EvaluatedSets:
-        """ID test, the csID and the OOD sets of a DataModule; ID val for an ensemble."""
+        """ID test, the csID and the OOD sets of a DataModule."""
         ood = inputs.ood
-        names = ["test", *data.csid_names, *ood, *([HELD_OUT] if inputs.members else [])]
+        names = ["test", *data.csid_names, *ood]
         groups = data.ood_groups.items()
         return cls(
             rows={name: rows_of(data.splits[name], inputs.banks[name]) for name in names},
@@ -82,11 +81,6 @@ class EvaluatedSets:
             groups={group: [n for n in names if n in ood] for group, names in groups},
             axes=axes,
         )
-
-    @property
-    def names(self) -> list[str]:
-        """Of all that are evaluated, ID test first."""
-        return ["test", *self.csid, *self.ood]
 
 
 @dataclass(frozen=True)
@@ -99,7 +93,6 @@ class MethodScores:
         costs: rank of what a method costs to run, by its column.
         detectors: of the network, fitted, by name.
         selection: of their settings.
-        ensemble: ``networks`` and ``id_accuracy`` of the ensemble; empty without one.
     """
 
     table: pd.DataFrame
@@ -107,7 +100,6 @@ class MethodScores:
     costs: Mapping[str, int]
     detectors: Detectors
     selection: Selection
-    ensemble: Facts
 
     @classmethod
     def of(
@@ -139,19 +131,7 @@ class MethodScores:
             for name, d in detectors.items()
         }
         costs = {name: COSTS.index(d.cost) for name, d in detectors.items()}
-        ensemble: Facts = {}
-        if inputs.members:
-            member = EnsembleMember("1", dict(detectors), dict(banks), table)
-            table, columns, ensemble = with_ensemble(
-                member, inputs.members, sets.names, inputs.limit
-            )
-            accuracy = ensemble["id_accuracy"]
-            shown = "not defined" if accuracy is None else f"{accuracy:.1%}"
-            log.info("ensemble of %d networks: ID accuracy %s", ensemble["networks"], shown)
-            facts |= columns
-            most = _above(costs)  # all networks cost more than one
-            costs |= {name: costs.get(name.partition("@")[0], most) for name in columns}
-        return cls(table, facts, costs, detectors, selection, ensemble)
+        return cls(table, facts, costs, detectors, selection)
 
     def evaluation(
         self, sets: EvaluatedSets, record: RunRecord, seed: int, metrics: Settings
@@ -176,10 +156,6 @@ class MethodScores:
             flagged={name for finding in record.findings for name in finding.sets},
             **metrics,
         )
-
-
-def _above(costs: Mapping[str, int]) -> int:
-    return max(costs.values(), default=0) + 1
 
 
 @dataclass(frozen=True, repr=False)
@@ -257,7 +233,10 @@ class EvaluationOutcome:
                 methods,
                 table=membership.added_to(methods.table),
                 facts={**methods.facts, membership.name: membership.describe()},
-                costs={**methods.costs, membership.name: _above(methods.costs)},
+                costs={
+                    **methods.costs,
+                    membership.name: max(methods.costs.values(), default=0) + 1,
+                },
             )
         model, names = record.model, list(methods.facts)
         evaluation = methods.evaluation(sets, record, seed, metrics)

@@ -2,7 +2,6 @@
 
 from ood_lab.models.backbone import Backbone as Backbone
 from ood_lab.models.determinism_check import check_determinism as check_determinism
-from ood_lab.models.dropout_sample import dropout_sample as dropout_sample
 from ood_lab.models.head_check import check_contract as check_contract
 from ood_lab.models.image_transforms import train_transform as train_transform
 from ood_lab.models.loading.exported_file import exported_backbone as exported_backbone

@@ -156,7 +156,6 @@ class NetworkRecord(RecordSection):
         id_accuracy_n: of so many images.
         id_accuracy_independent: independent images that are as many, where images belong together.
         id_chance: share of the largest class.
-        ensemble: how networks were put together.
     """
 
     model: str = ""
@@ -175,7 +174,6 @@ class NetworkRecord(RecordSection):
     id_accuracy_n: int = 0
     id_accuracy_independent: float = 0
     id_chance: float | None = None
-    ensemble: Facts | None = None
 
 
 class VerdictRecord(RecordSection):

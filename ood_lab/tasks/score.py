@@ -6,7 +6,6 @@ import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import pandas as pd
 
@@ -15,7 +14,6 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_table
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.evaluation.detector_fitting import memory_limit
-from ood_lab.evaluation.ensembles import HELD_OUT
 from ood_lab.evaluation.hierarchy_tables import heads_to_read, hierarchy_results
 from ood_lab.evaluation.id_accuracy import (
     Chance,
@@ -76,7 +74,6 @@ class Score(Task):
         UserError: see the checks; a detector that cannot use this backbone is skipped and listed.
     """
 
-    takes_ensembles: ClassVar[bool] = True
     memory_limit_gb: Positive | None
     report: bool
     keep_features: bool
@@ -134,12 +131,11 @@ def pass_images(
             "images; remove them"
         )
     data, ood_sets, limit = ws.data, sets_to_evaluate(ws), memory_limit(memory_limit_gb)
-    networks = ws.other_networks() if ood_sets else []
     extraction = Extraction(data, ws.backbone, ws.extractor, ws.features_root, ws.stages, always)
     usable, refused = split_by_columns(ws.detectors if ood_sets else {}, ws.backbone)
     heads = heads_to_read(data, ws.backbone)
     plan = PassPlan(
-        evaluated=[*data.csid_names, *ood_sets, *([HELD_OUT] if networks else [])],
+        evaluated=[*data.csid_names, *ood_sets],
         selection=[*ws.tuning.splits, *selection],
         of_test=[heads] if heads else [],
         images=images,
@@ -148,10 +144,9 @@ def pass_images(
     ws.record.left_out_to_save_time = list(left_out)
     inputs = ScoringInput(limit=limit, usable=usable, refused=refused | left_out, ood=ood_sets)
     if keep_features:
-        inputs = extracted(inputs, extraction, plan, networks, ws.new_detectors)
+        inputs = extracted(inputs, extraction, plan)
     else:
         inputs = streamed(inputs, extraction, plan, ws.tuning, ws.folder / PASSED, ws.seed)
-    ws.record.warnings.extend(inputs.warnings)
     note_copies(ws, inputs.copies)
     return inputs
 
@@ -272,9 +267,6 @@ def _outcome(
     if ws.model_seed != ws.seed:
         log.info("random numbers use seed=%d; the weights have seed %d", ws.seed, ws.model_seed)
     methods = MethodScores.of(inputs, sets, ws.tuning, ws.seed)
-    if methods.ensemble:
-        record.title += f", with an ensemble of {methods.ensemble['networks']} networks"
-        record.ensemble = dict(methods.ensemble)
     record.refused = inputs.refused
     test, remarks = banks["test"], []
     if isinstance(test, FeatureBank) and "maps" in ws.backbone.gives:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import pandas as pd
 import torch.nn.functional as F
@@ -103,7 +103,6 @@ class ShiftReport(Task):
             that names no classes; see :class:`~ood_lab.tasks.score.Score`.
     """
 
-    takes_ensembles: ClassVar[bool] = True
     memory_limit_gb: Positive | None
     report: bool
     keep_features: bool

@@ -146,7 +146,6 @@ def test_images_are_predicted(data, tmp_path):
     [
         ("eval.py", ("data.multilabel=true",), "set model.multilabel=true"),
         ("eval.py", ("model.multilabel=true", *ONE), "lists of classes"),
-        ("eval.py", ("model.multilabel=true", "mc_dropout=2"), "average softmax outputs"),
         ("eval.py", ("model.multilabel=true", "data.shots=2"), "one class per image"),
         ("train.py", ("model.multilabel=true",), "train.py trains one class per image"),
     ],

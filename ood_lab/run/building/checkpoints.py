@@ -103,30 +103,6 @@ def check_weights(cfg: DictConfig) -> bool:
     return True
 
 
-def check_ensemble(cfg: DictConfig) -> None:
-    """Checks ``ensemble`` and ``mc_dropout`` as far as the files of the runs tell.
-
-    Raises:
-        UserError: there is no such run, only one, or a task that takes one network.
-    """
-    runs, samples = cfg.get("ensemble"), cfg.get("mc_dropout")
-    if runs is None and samples is None:
-        return
-    if not target(cfg.task).takes_ensembles:
-        raise UserError("this task takes one network: leave ensemble and mc_dropout out")
-    if cfg.model.get("multilabel"):
-        raise UserError("ensemble and mc_dropout average softmax outputs, not multi-label heads")
-    if not cfg.task.get("keep_features", True):
-        raise UserError("ensembles are made of features that are kept: task.keep_features=true")
-    if samples is not None and (not isinstance(samples, int) or samples < 2 or runs):
-        raise UserError(f"mc_dropout={samples}: give a number from 2, without ensemble")
-    if runs is not None:
-        if not OmegaConf.is_list(runs) or len({os.path.realpath(run) for run in runs}) < 2:
-            raise UserError("ensemble=[RUN1,RUN2] needs the folders of two different runs")
-        for run in runs:
-            weights_file(Path(run))
-
-
 def load_best(module: LightningModule, run: Path) -> None:
     """Gives a module the weights of the best checkpoint of a run.
 
@@ -256,15 +232,12 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
         UserError: ``ckpt`` is a folder without weights or without a whole ``config.yaml``, or a
             debug run where this is none.
     """
-    if runs := cfg.get("ensemble"):
-        cfg = cfg.copy()
-        cfg.ckpt = str(runs[0])
     if cfg.ckpt and max(map(len, Path(cfg.ckpt).parts)) > _LONGEST:
         raise UserError(f"ckpt={cfg.ckpt}: no file has a name of more than {_LONGEST} characters")
     run = run_of(Path(cfg.ckpt)) if cfg.ckpt else None
     if run is None:
         return cfg
-    ckpt = str(Path(cfg.ckpt))  # that of an ensemble is in no override
+    ckpt = str(Path(cfg.ckpt))
     saved = OmegaConf.create(read_config(run))
     weights = trained_weights(ckpt, saved) if "model" in saved else ckpt
     if weights:

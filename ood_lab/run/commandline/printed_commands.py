@@ -54,7 +54,7 @@ def next_command(
 
     Args:
         settings: of the running job.
-        run: its folder, which stands for its data and its network, the first of an ensemble.
+        run: its folder, which stands for its data and its network.
         detector: that is recommended, by the key of its YAML; None = there is none.
         trains: the job trains the network on ID train, without the classes that are held out.
         held_out: number of ID images that a threshold can be set on.
@@ -94,8 +94,7 @@ def next_command(
     kept += [*choice, "task=predict", f"task.images={folder}"]
     if held_out < least_held_out(DEFAULT_ALPHA):
         kept.append(f"task.alpha={math.ceil(100 / (held_out + 1)) / 100:g}")
-    one = " with the first network, without the ensemble" if settings.get("ensemble") else ""
-    purpose = f"score new images{one} (replace {folder} by your folder)"
+    purpose = f"score new images (replace {folder} by your folder)"
     return purpose, command_line("eval", [f"ckpt={run}", *kept])
 
 

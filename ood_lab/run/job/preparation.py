@@ -76,8 +76,6 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
         )  # the same run as with this choice on the command line
     if "ckpt" in told:
         told["ckpt"] = checkpoints.origin(cfg.ckpt, int(cfg.seed))
-    if runs := told.get("ensemble"):
-        told["ensemble"] = ["/".join(Path(run).absolute().parts[-3:]) for run in runs]
     path = Path(cfg.paths.outputs) / str(cfg.name) / config_hash(told) / f"seed={cfg.seed}"
     if cfg.debug:
         # Feature banks and the cache lie in the run folder, so nothing is reused or left behind.

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -278,7 +278,7 @@ class Workspace:
             self._note_inputs(data.splits)
         return data
 
-    @made_of("model", "ckpt", "loss", "ensemble", "mc_dropout")
+    @made_of("model", "ckpt", "loss")
     def backbone(self) -> Backbone:
         """The backbone with its weights, for the classes of the data.
 
@@ -374,31 +374,6 @@ class Workspace:
             cfg.model, cfg.ckpt, cfg.loss = model, ckpt, loss
         return self.load_backbone(self.data.classes, cfg=cfg)
 
-    def other_networks(self) -> list[tuple[str | None, Callable[[], Backbone]]]:
-        """What loads the other networks of an ensemble: runs by number, or samples by dropout.
-
-        Raises:
-            UserError: the runs are not of the same images and classes.
-        """
-        from ood_lab.models import dropout_sample
-
-        runs = [str(run) for run in self.cfg.get("ensemble") or []]
-        for run in runs[1:]:
-            checkpoints.check_classes(Path(run), self.data.classes)
-            images = [input_files.training_images(Path(r)) for r in (runs[0], run)]
-            if None not in images and images[0][0] != images[1][0]:  # type: ignore[index]
-                raise UserError(
-                    f"ensemble: {run} was trained on other images than {runs[0]}: choose runs that "
-                    "differ only in seed or network"
-                )
-        n = int(self.cfg.get("mc_dropout") or 0)
-        samples = [partial(dropout_sample, self.backbone, i, self.seed) for i in range(n)]
-        for sample in samples[:1]:
-            sample()  # raises before any long work
-        return [(None, sample) for sample in samples] + [
-            (str(number), partial(self.backbone_of, run)) for number, run in enumerate(runs[1:], 2)
-        ]
-
     def task_of(self, run: Path) -> Task:
         """The task of another run, with its settings.
 
@@ -437,14 +412,9 @@ class Workspace:
     @made_of("detector", "detector_device")
     def detectors(self) -> Detectors:
         """The chosen detectors, by the key of their YAML."""
-        if not (detectors := self.new_detectors()):
+        if not self.cfg.get("detector"):
             raise UserError("no detector chosen: set detector=[knn,vim] or leave it at its default")
-        return detectors
-
-    def new_detectors(self) -> Detectors:
-        """The same once more, not fitted."""
-        names = map(str, self.cfg.get("detector") or {})
-        return {name: self._detector(name) for name in names}
+        return {name: self._detector(name) for name in map(str, self.cfg.detector)}
 
     def _detector(self, name: str, **settings: Any) -> Detector:
         """The detector of that YAML; ``settings`` override the YAML's."""
@@ -538,7 +508,6 @@ class Workspace:
                 a Trainer that this machine cannot provide, or no W&B account.
         """
         settings = self.settings
-        checkpoints.check_ensemble(self.cfg)
         if not isinstance(self.cfg.force, bool):  # `no` is a text, and as such true
             raise UserError(f"force={self.cfg.force}: give true or false")
         if self.builds:
@@ -738,8 +707,6 @@ class Task(ABC):
         subject: what it is about, in the name of the run folder; None = the model.
     """
 
-    #: Whether it evaluates the networks of ``ensemble`` and ``mc_dropout``.
-    takes_ensembles: ClassVar[bool] = False
     uses: Sequence[str] | None = None
     uses_with: Mapping[str, Sequence[str]] = field(default_factory=dict)
     synthetic_ood: str | None = None

@@ -218,14 +218,3 @@ def test_nothing_is_recommended_without_a_detector_or_images_for_its_threshold(t
 def test_own_yaml_files_are_named(typed, monkeypatch, tmp_path):
     monkeypatch.setenv("OOD_LAB_CONFIG_DIR", str(tmp_path))
     assert shlex.split(typed("ckpt=RUN"))[2:4] == ["--config-dir", str(tmp_path)]
-
-
-def test_of_an_ensemble_the_first_network_predicts(monkeypatch):
-    own = ["ensemble=[a/seed=0,b/seed=0]", "detector=[msp]", "paths.outputs=OUT"]
-    monkeypatch.setattr(module, "running_overrides", lambda: own)
-    settings = {"ensemble": ["a/seed=0", "b/seed=0"]}
-    purpose, command = next_command(settings, Path("RUN"), "msp", False, 100, {})
-    assert "with the first network, without the ensemble" in purpose
-    _, words = words_of(command)
-    assert {"ckpt=RUN", "detector=[msp]", "paths.outputs=OUT"} <= set(words)
-    assert not any(word.startswith("ensemble") for word in words)

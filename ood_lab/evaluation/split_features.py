@@ -11,7 +11,7 @@ from pathlib import Path
 from lightning import Trainer
 
 from ood_lab.common.arguments import Settings
-from ood_lab.common.english import counted
+from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.grouping import without_none
 from ood_lab.common.stage_times import Stages
@@ -26,7 +26,6 @@ from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, PartSink,
 from ood_lab.evaluation.streaming_scores import ScoredSet, ScoreSink, identity_of, read_scored
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.bank_identity import NetworkIdentity
-from ood_lab.features.bank_store import BankStore
 from ood_lab.features.cached_extraction import extract, made_from, sums_bank
 from ood_lab.features.extraction_hooks import BankColumn, Columns
 from ood_lab.features.extraction_pass import DatasetParts, pass_through
@@ -35,6 +34,10 @@ from ood_lab.models import Backbone
 from ood_lab.schema.run_record import BankRecord
 
 log = logging.getLogger(__name__)
+#: Pixels of an image up to which the default takes more than one forward pass on a CPU. ODIN takes
+#: 3 to 5 of them an image; on photographs of 224 px it was below MSP, on those of 32 px among the
+#: best (docs/results).
+MOST_PIXELS = 128**2
 
 
 def require_ood(data: OODDataModule) -> None:
@@ -93,6 +96,39 @@ def split_by_reason(
     reasons = {name: reason(name, detector) for name, detector in detectors.items()}
     usable = {name: detector for name, detector in detectors.items() if reasons[name] is None}
     return usable, without_none(reasons)
+
+
+def affordable(
+    detectors: Detectors, backbone: Backbone, trainer: Trainer, by_default: bool
+) -> tuple[Detectors, Reasons]:
+    """Spares a CPU what nobody has asked for.
+
+    Which detectors the default skips follows from images and device, never from the speed of
+    the machine: the same command scores the same detectors.
+
+    Args:
+        detectors: that the network can serve.
+        backbone: the network.
+        trainer: of the passes.
+        by_default: nobody has chosen them. On a CPU, those that need more than the forward pass
+            are then left out where images have more than :data:`MOST_PIXELS` pixels.
+
+    Returns:
+        The detectors to score, and the reason for each of the others.
+    """
+    height, width = backbone.data_config["input_size"][1:]
+    on_cpu = trainer.strategy.root_device.type == "cpu"
+    if not (by_default and on_cpu and height * width > MOST_PIXELS):
+        return detectors, {}
+    slow = (
+        f"more than one forward pass for images of {width} x {height} pixels is slow on a CPU; "
+        "detector=default scores it"
+    )
+    kept, left_out = split_by_reason(detectors, lambda _, d: slow if d.cost == "again" else None)
+    if left_out and trainer.global_rank == 0:
+        names = listed(left_out)
+        log.warning("the default is detector=forward here, without %s: %s", names, slow)
+    return kept, left_out
 
 
 def check_sizes(detectors: Detectors, data: OODDataModule, classes: int) -> None:
@@ -273,20 +309,6 @@ class Extraction:
             for split, columns in plan.columns(detectors).items()
         } | self.of_sets([], plan.images)
         return without_none(banks)
-
-    def images_left(
-        self, detectors: Detectors, plan: PassPlan
-    ) -> dict[str, tuple[int, list[BankColumn]]]:
-        """Images of each split that have to pass for :meth:`banks`, and the columns it lacks."""
-        left = {}
-        for split, of_split in plan.columns(detectors).items():
-            columns = [*of_split, *self.always]
-            images = self.data.predict_dataset(split)
-            store = BankStore(self.root, self.passes.record_of(images).key)
-            missing = store.missing([column.key for column in columns])
-            if missing:
-                left[split] = len(images), [c for c in columns if c.key in missing.columns]
-        return left
 
     def second_pass(
         self, detectors: Detectors, banks: dict[str, FeatureBank], scored: Sequence[str], limit: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import chain
@@ -209,23 +208,6 @@ class Extractor(LightningModule):
         layers = sorted({layer for layers in self._layers.values() for layer in layers})
         if layers:
             self._maps = self._hooks.enter_context(self.backbone.capture(layers))
-
-    def seconds(self, image: Tensor) -> float:
-        """Seconds of wall time that images take, the less of two runs, without a trainer."""
-        times = []
-        self.on_predict_start()
-        try:
-            with frozen(self.backbone):
-                for _ in range(2):
-                    start = time.perf_counter()
-                    flat = image.flatten(0, -4).clone(memory_format=self.memory_format)
-                    self._compute(flat)
-                    if image.device.type == "cuda":
-                        torch.cuda.synchronize(image.device)
-                    times.append(time.perf_counter() - start)
-        finally:
-            self.close()
-        return min(times)
 
     def outputs(self, image: Tensor) -> Tensors:
         """Features, logits and columns of some images, by name, without a trainer."""

@@ -24,7 +24,6 @@ from ood_lab.evaluation.id_accuracy import (
 )
 from ood_lab.evaluation.near_copies import NearCopies
 from ood_lab.evaluation.network_passes import ScoringInput, extracted, streamed
-from ood_lab.evaluation.pass_cost import affordable
 from ood_lab.evaluation.pipeline import EvaluatedSets, EvaluationOutcome, MethodScores
 from ood_lab.evaluation.place_maps import pixel_results
 from ood_lab.evaluation.prediction.calibration import n_held_out, threshold_of
@@ -34,6 +33,7 @@ from ood_lab.evaluation.shift.image_distances import Distances
 from ood_lab.evaluation.split_features import (
     Extraction,
     PassPlan,
+    affordable,
     check_sizes,
     chosen_sets,
     split_by_columns,
@@ -140,7 +140,7 @@ def pass_images(
         of_test=[heads] if heads else [],
         images=images,
     )
-    usable, left_out = affordable(extraction, usable, plan, not ws.detectors_chosen)
+    usable, left_out = affordable(usable, ws.backbone, ws.extractor, not ws.detectors_chosen)
     ws.record.left_out_to_save_time = list(left_out)
     inputs = ScoringInput(limit=limit, usable=usable, refused=refused | left_out, ood=ood_sets)
     if keep_features:

@@ -15,7 +15,6 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
-    DistributedSampler,
     IterableDataset,
     RandomSampler,
     SubsetRandomSampler,
@@ -105,33 +104,18 @@ class EachImageOnce:
         data = self._loader.dataset if self._loader is not None else images
         self._dataset = data if isinstance(data, Dataset) else None
         self._keys = [np.empty(0, np.int64)]
-        if self._loader is not None:
-            self._check_sampler(self._loader)
-        self._check_repeatable(image_of)
-
-    @property
-    def _streams(self) -> bool:
-        return isinstance(self._dataset, IterableDataset)
-
-    def _check_sampler(self, loader: DataLoader[Any]) -> None:
-        batches, sampler = _samplers(loader)
+        self._sampler = None if self._loader is None else _sampler(self._loader)
+        sampler = self._sampler
         if isinstance(sampler, RandomSampler | WeightedRandomSampler) and sampler.replacement:
             raise UserError(
                 f"the {type(sampler).__name__} of the loader samples with replacement: some "
                 "images come several times and others never. Give a DataLoader without a sampler"
             )
-        total = len(sampler) if isinstance(sampler, Sized) and not self._streams else None
-        left = total % batches.batch_size if total is not None and batches is not None else None
-        if (loader if batches is None else batches).drop_last and left != 0:
-            lost = "the last images" if left is None else f"the last {left} of {total:,} images"
-            log.warning("drop_last=True of the loader leaves %s out: set drop_last=False", lost)
-        if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
-            log.warning(
-                "the DistributedSampler of the loader gives one process %s of %s images: give a "
-                "DataLoader without it, in one process",
-                f"{len(sampler):,}",
-                f"{len(sampler.dataset):,}",  # type: ignore[arg-type]
-            )
+        self._check_repeatable(image_of)
+
+    @property
+    def _streams(self) -> bool:
+        return isinstance(self._dataset, IterableDataset)
 
     def _check_repeatable(self, image_of: Callable[[Any], Any]) -> None:
         if self._dataset is None or self._streams or not isinstance(self._dataset, Sized):
@@ -191,24 +175,16 @@ class EachImageOnce:
                 f"{n - len(counts):,}",
                 f"{n:,}",
             )
-        elif loader is not None and total and n < total and self._leaves_out(loader):
+        elif total and n < total and not isinstance(self._sampler, SubsetRandomSampler):
             log.warning(
-                "%s of %s images of the dataset came from the loader: its sampler omits others",
+                "%s of %s images of the dataset came from the loader: set drop_last=False, and "
+                "give no sampler that omits some, as a DistributedSampler does",
                 f"{n:,}",
                 f"{total:,}",
             )
 
-    @staticmethod
-    def _leaves_out(loader: DataLoader[Any]) -> bool:
-        """Whether nothing has been said yet of the images that are missing, nor asked for them."""
-        batches, sampler = _samplers(loader)
-        reported = isinstance(sampler, DistributedSampler | SubsetRandomSampler)
-        return not (reported or (batches is not None and batches.drop_last))
 
-
-def _samplers(loader: DataLoader[Any]) -> tuple[BatchSampler | None, Any]:
-    """What makes batches, if it is PyTorch's, and what gives the rows."""
+def _sampler(loader: DataLoader[Any]) -> Any:
+    """What gives the rows."""
     batches = loader.batch_sampler
-    if isinstance(batches, BatchSampler):
-        return batches, batches.sampler
-    return None, loader.sampler
+    return batches.sampler if isinstance(batches, BatchSampler) else loader.sampler

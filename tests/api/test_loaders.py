@@ -178,7 +178,7 @@ FAULTS = {
     ),
     "twice": (lambda: loader(sampler=[*range(N), *range(N)]), UserError, "each image once"),
     "again in a list": (lambda: [images(), images()], None, "90 of 180 images repeat"),
-    "drop_last": (lambda: loader(drop_last=True), None, "last 10 of 90"),
+    "drop_last": (lambda: loader(drop_last=True), None, "80 of 90"),
     "half": (distributed, None, "45 of 90"),
     "a sampler of its own": (lambda: loader(sampler=range(40)), None, "40 of 90"),
     "random transforms": (lambda: loader(Flipped()), None, "random transforms"),

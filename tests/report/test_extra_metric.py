@@ -15,7 +15,7 @@ from ood_lab.report.leaderboard.board_files import terminal, write_leaderboard
 from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.rendering.terminal import Printed
-from ood_lab.run.tracking.experiment_loggers import charts, summary_values
+from ood_lab.run.tracking.experiment_loggers import summary_values
 from ood_lab.schema.results import write_results
 
 MODULE = """
@@ -107,7 +107,6 @@ def test_the_leaderboard_and_wandb_have_it(run, tmp_path):
     values = summary_values(run.results)
     mean = run.results.query("metric == 'mean_missed_1'").set_index("detector")["value"]
     assert values["mean/vim/missed_1"] == pytest.approx(mean["vim"])
-    assert "charts/mean_missed_1" in charts(run.results)
 
 
 @pytest.mark.parametrize(

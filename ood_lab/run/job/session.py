@@ -103,10 +103,6 @@ def _open(cfg: DictConfig) -> Workspace:
     if not this.done:
         check_places(this)
         with loading():
-            if this.is_main and this.cfg.logger:
-                from ood_lab.run.tracking import experiment_loggers
-
-                experiment_loggers.begin(this.settings["logger"])
             this.check_settings()
         if this.builds:
             import lightning as L

@@ -6,8 +6,7 @@ import io
 import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,6 @@ from omegaconf import DictConfig
 from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, one_line
 from ood_lab.common.file_records import text_sha256
-from ood_lab.metrics import metric_of
 from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
 from ood_lab.run.building import nodes
@@ -36,64 +34,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 #: Beginnings of the names of what a W&B sweep may optimise: never a number of evaluated datasets.
 _GOALS = ("val/", "train/")
-#: Summary keys of one detector at most: more would swamp the dashboard, and stay in the table.
-MOST_KEYS = 30
 
 
 def summary_values(results: pd.DataFrame) -> dict[str, float]:
-    """Numbers of a detection table, each under one key, and those that belong to no detector.
+    """The headline metrics of a detection table, each under one key, and those of no detector.
 
-    Of a detector, groups of keys come in this order, and a group is skipped where it would be
-    more than :data:`MOST_KEYS` in all:
-
-    - ``mean/<detector>/<headline metric>`` and ``<detector>/dad``
-    - ``level/<axis>/<level>/<detector>/<metric>``, mean over the sets with levels: AUROC, FPR95,
-      then AUPR
-    - ``<detector>/<set>/<metric>``, one group a metric, the headline metrics first
-    - ``mean/<detector>/<metric>`` and what else there is of whole sets, one group a metric
+    ``mean/<detector>/<metric>``, ``<detector>/dad``, ``<detector>/<set>/<metric>``, and
+    ``level/<axis>/<level>/<detector>/<metric>``, the mean over the sets with levels.
     """
     view, rows = RunView(results), whole(results)
     own = rows["detector"].notna()
     values = dict(zip(rows.loc[~own, "metric"], rows.loc[~own, "value"].astype(float), strict=True))
-    levels = {(m, a): _over_levels(results, m, a) for m in view.level_metrics for a in LEVELS}
-    for detector in view.detectors:
-        found: dict[str, float] = {}
-        for group in _groups(view, detector, levels, rows[rows.detector == detector]):
-            new = {key: value for key, value in group.items() if not math.isnan(value)}
-            if len(found | new) <= MOST_KEYS:
-                found |= new
-        values |= found
-    return values
-
-
-def _groups(
-    view: RunView, detector: str, levels: Mapping[tuple[str, str], Any], rows: pd.DataFrame
-) -> Iterator[dict[str, float]]:
-    """The groups of :func:`summary_values`; ``rows`` are the detector's of whole sets."""
-    means = {m: view.mean(m, detector).value for m in view.headlines}
-    first = {f"mean/{detector}/{m}": value for m, value in means.items()}
-    yield first | {f"{detector}/dad": view.get("dad", detector).value}
-    for (metric, axis), table in levels.items():
-        place, found = f"level/{axis.removesuffix('_level')}", table.get(detector, {})
-        yield {f"{place}/{k:g}/{detector}/{metric}": v for k, v in found.items()}
-    present = rows.dropna(subset="value").fillna({"dataset": ""}).groupby("metric", sort=False)
-    numbers = {
-        str(m): dict(zip(part["dataset"], part["value"], strict=True)) for m, part in present
-    }
-    for metric in dict.fromkeys([*view.headlines, *numbers]):
-        if metric.removeprefix("mean_") in view.headlines and metric not in view.headlines:
-            continue  # the same number as mean/<detector>/<metric>
-        if metric.startswith("fpr95_") and numbers[metric] == numbers.get("fpr95"):
-            continue  # the headline FPR95 counts the same class as positive
-        yield {_key(detector, d, metric): value for d, value in numbers.get(metric, {}).items()}
-
-
-def _key(detector: str, dataset: str, metric: str) -> str:
-    if dataset:
-        return f"{detector}/{dataset}/{metric}"
-    if metric.startswith("mean_"):
-        return f"mean/{detector}/{metric.removeprefix('mean_')}"
-    return f"{detector}/{metric}"
+    of_sets = rows[own & rows["metric"].isin(view.headlines)].dropna(subset="dataset")
+    for row in of_sets.to_dict("records"):
+        values[f"{row['detector']}/{row['dataset']}/{row['metric']}"] = float(row["value"])
+    for name in view.detectors:
+        values |= {f"mean/{name}/{m}": view.mean(m, name).value for m in view.headlines}
+        values[f"{name}/dad"] = view.get("dad", name).value
+    headline = results[results["metric"].isin(view.headlines)]
+    for axis, other in (LEVELS, LEVELS[::-1]):
+        of_axis = headline[headline[axis].notna() & headline[other].isna()]
+        means = of_axis.groupby([axis, "detector", "metric"])["value"].mean().reset_index()
+        for row in means.to_dict("records"):
+            place = f"level/{axis.removesuffix('_level')}/{row[axis]:g}"
+            values[f"{place}/{row['detector']}/{row['metric']}"] = float(row["value"])
+    return {key: value for key, value in values.items() if not math.isnan(value)}
 
 
 def values_of_metric(
@@ -156,7 +121,7 @@ def log_results(loggers: Sequence[Logger], run: FinishedRun, record: RunRecord) 
     """Writes the results and pages of a run to every W&B logger, online or offline.
 
     Whole sets become summary values; see :func:`summary_values` for detectors. The rest
-    stays in the table.
+    is only in the table.
     """
     from lightning.pytorch.loggers import WandbLogger
 
@@ -170,11 +135,10 @@ def log_results(loggers: Sequence[Logger], run: FinishedRun, record: RunRecord) 
         values |= _VALUES.get(kind, answer_values)(rows)
     if "verdict" in kinds:
         values |= Verdict(results, record).values()
-    shown = charts(kinds["detection"]) if "detection" in kinds else {}
     plain = results.astype(object).where(results.notna(), None)  # W&B knows no pd.NA
     for tracker in trackers:
         tracker.summary.update(values)
-        tracker.log({"results": table_of(plain), **shown, **_pages(run.folder)})
+        tracker.log({"results": table_of(plain), **_pages(run.folder)})
 
 
 def push_run(run: FinishedRun, make_logger: Callable[..., WandbLogger]) -> None:
@@ -200,83 +164,10 @@ def push_run(run: FinishedRun, make_logger: Callable[..., WandbLogger]) -> None:
 def _pages(folder: Path) -> dict[str, Any]:
     """The figures and pages of a run folder, if any."""
     figures = sorted((folder / "figures").glob("*.png"))
-    with ThreadPoolExecutor() as pool:  # W&B decodes each, for its size
-        images = pool.map(wandb.Image, map(str, figures))
-    shown: dict[str, Any] = {
-        f"figures/{path.stem}": image for path, image in zip(figures, images, strict=True)
-    }
+    shown: dict[str, Any] = {f"figures/{path.stem}": wandb.Image(str(path)) for path in figures}
     for page in sorted(folder.glob("*.html")):
         shown[page.stem] = wandb.Html(str(page), inject=False)
     return shown
-
-
-def charts(results: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
-    """W&B's own charts of a results table, by panel; charts without rows are skipped.
-
-    - ``charts/mean_<metric>``: bars, the mean over the OOD sets, one per detector.
-    - ``charts/dad_fpr95``: points, DAD against mean FPR95.
-    - ``charts/<metric>_<axis>``: lines over the shift levels, one per detector.
-    """
-    found: dict[str, wandb.plot.CustomChart] = {}
-    view = RunView(results)
-    for metric in view.headlines:
-        direction = metric_of(metric).direction
-        means = {d: view.mean(metric, d).value for d in view.detectors}
-        known = sorted((value, d) for d, value in means.items() if not math.isnan(value))
-        if known:
-            title = f"Mean {metric.upper()} over OOD sets ({direction})"
-            table = wandb.Table(columns=["detector", metric], data=[(d, v) for v, d in known])
-            found[f"charts/mean_{metric}"] = wandb.plot.bar(table, "detector", metric, title)
-    for metric in view.level_metrics:
-        for axis in LEVELS:
-            found |= _lines(results, metric, axis)
-    return found | _scatter(view)
-
-
-def _lines(results: pd.DataFrame, metric: str, axis: str) -> dict[str, wandb.plot.CustomChart]:
-    lines = _over_levels(results, metric, axis)
-    if lines.empty:
-        return {}
-    chart = wandb.plot.line_series(
-        xs=lines.index.tolist(),
-        ys=[lines[name].tolist() for name in lines],
-        keys=[str(name) for name in lines],
-        title=f"{metric_of(metric).title} by {axis.replace('_', ' ')}",
-        xname=axis,
-    )
-    return {f"charts/{metric}_{axis}": chart}
-
-
-def _over_levels(results: pd.DataFrame, metric: str, axis: str) -> pd.DataFrame:
-    """A metric by level (rows) and detector (columns), mean over the sets with levels."""
-    other = LEVELS[1 - LEVELS.index(axis)]
-    rows = results[(results.metric == metric) & results[axis].notna() & results[other].isna()]
-    return rows.pivot_table(index=axis, columns="detector", values="value", aggfunc="mean")
-
-
-def _scatter(view: RunView) -> dict[str, wandb.plot.CustomChart]:
-    points = [(d, view.mean("fpr95", d).value, view.get("dad", d).value) for d in view.detectors]
-    known: list[Iterable[Any]] = [point for point in points if not any(map(math.isnan, point[1:]))]
-    if not known:
-        return {}
-    table = wandb.Table(columns=["detector", "fpr95", "dad"], data=known)
-    title = "DAD against mean FPR95 (left: detects better, up: follows the shift order)"
-    return {"charts/dad_fpr95": wandb.plot.scatter(table, "fpr95", "dad", title)}
-
-
-def begin(loggers: Mapping[str, Mapping[str, Any]]) -> None:
-    """Starts W&B's own process, for which its logger would wait, in parallel with what follows.
-
-    This comes before torch and Lightning are loaded: W&B's public API, which ``wandb.init`` loads,
-    looks for the source of each of its classes among all modules.
-    """
-    if node := next(filter(_of_wandb, loggers.values()), None):
-        import wandb.apis.public
-
-        # The mode of the first one holds for this process; Lightning would set it too late.
-        settings = wandb.Settings(mode="offline") if node.get("offline") else None
-        # What it raises is raised again, and explained, where the logger is made.
-        ThreadPoolExecutor(1).submit(wandb.setup, settings)
 
 
 def check_login(loggers: Mapping[str, Mapping[str, Any]]) -> None:

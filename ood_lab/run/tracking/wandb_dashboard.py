@@ -16,11 +16,7 @@ from ood_lab.common.files import write_text
 from ood_lab.metrics import metric_of
 from ood_lab.report.rendering.page import flatten
 from ood_lab.report.results_lookup import RunView
-from ood_lab.run.tracking.experiment_loggers import (
-    charts,
-    refusals_explained,
-    summary_values,
-)
+from ood_lab.run.tracking.experiment_loggers import refusals_explained, summary_values
 from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.results import of_kind
 
@@ -43,20 +39,16 @@ class Compared:
     Attributes:
         groups: the experiments of the runs.
         metrics: the headline metrics.
-        level_metrics: those by level of shift.
         detectors: the highest mean AUROC over sets and runs first.
         sets: OOD sets, ordered by increasing shift.
-        charts: one of each chart that the runs log, by its panel.
         swept: settings that are not the same in all runs.
         keys: of the summaries that the runs have.
     """
 
     groups: list[str]
     metrics: list[str]
-    level_metrics: list[str]
     detectors: list[str]
     sets: list[str]
-    charts: dict[str, wandb.plot.CustomChart]
     swept: list[str]
     keys: list[str]
 
@@ -91,16 +83,11 @@ def compared(runs: Sequence[FinishedRun]) -> Compared:
     )
     ranking = means.groupby("detector", sort=False)["auroc"].mean()
     ranking = ranking.sort_values(ascending=False, kind="stable")
-    first: dict[str, wandb.plot.CustomChart] = {}
-    for table in tables:
-        first = charts(table) | first
     return Compared(
         sorted({run.name for run in runs}),
         list(dict.fromkeys(m for view in views for m in view.headlines)),
-        list(dict.fromkeys(m for view in views for m in view.level_metrics)),
         list(map(str, ranking.index)),
         list(dict.fromkeys(s for view in views for s in view.sets)),
-        first,
         _differing([dict(flatten(run.config)) for run in runs]),
         list(dict.fromkeys(key for table in tables for key in summary_values(table))),
     )
@@ -119,9 +106,6 @@ def panels(runs: Compared) -> dict[str, list[Any]]:
     def bars(title: str, names: Sequence[str]) -> Any:
         return wr.BarPlot(title=title, metrics=list(names), max_bars_to_show=100)
 
-    def over(kind: str) -> list[Any]:
-        return [_custom(key, chart) for key, chart in runs.charts.items() if kind in key]
-
     board = [
         bars(f"Mean {m.upper()} over the OOD sets", [f"mean/{d}/{m}" for d in runs.detectors])
         for m in runs.metrics
@@ -135,18 +119,16 @@ def panels(runs: Compared) -> dict[str, list[Any]]:
     levels = [
         bars(f"{metric_of(m).title} of {d} by {axis} level", names)
         for d in runs.detectors[:_LEVELLED]
-        for m in runs.level_metrics
+        for m in runs.metrics
         for axis in ("semantic", "covariate")
         if (names := runs.levels(axis, d, m))
     ]
     found = {
         "Leaderboard": [*board, bars("ID accuracy", ["id_accuracy"])],
         "Levels of shift": [
-            *over("_level"),
             *levels,
             *shift,
             bars("DAD", runs.known(f"{d}/dad" for d in runs.detectors)),
-            *over("dad_fpr95"),
         ],
     }
     if runs.swept:
@@ -160,20 +142,6 @@ def panels(runs: Compared) -> dict[str, list[Any]]:
             *(wr.ParameterImportancePlot(with_respect_to=goal) for goal in goals),
         ]
     return found
-
-
-def _custom(key: str, chart: wandb.plot.CustomChart) -> Any:
-    """The panel of a chart of ``charts``, over all runs shown."""
-    from wandb_workspaces.reports import v2 as wr
-
-    chart.set_key(key)
-    spec = chart.spec
-    return wr.CustomChart(
-        query={"summaryTable": {"tableKey": spec.table_key}},
-        chart_name=spec.spec_name,
-        chart_fields=spec.fields,
-        chart_strings=spec.string_fields,
-    )
 
 
 def dashboards(
@@ -219,8 +187,8 @@ def dashboards(
 
 _WORDS = {
     "Leaderboard": "Means over the OOD sets without a grid. AUROC: higher is better; FPR95: lower.",
-    "Levels of shift": "AUROC, FPR95 and AUPR by measured level, AUROC and FPR95 by OOD set in "
-    "order of shift; DAD counts the pairs of sets in which the larger shift has the lower FPR95.",
+    "Levels of shift": "AUROC and FPR95 by measured level, and by OOD set in order of shift; "
+    "DAD counts the pairs of sets in which the larger shift has the lower FPR95.",
     "Sweep": "The settings that differ between the runs, against the detector with the highest "
     "mean AUROC.",
 }

@@ -40,16 +40,12 @@ def made(tmp_path):
 
 
 def shown(panels):
-    """``{title or kind: metrics or table}``."""
+    """``{title or kind: metrics}``."""
     found = {}
     for panel in panels:
         config = panel.config
         if panel.view_type == "Bar Chart":
             found[config.chart_title] = config.metrics
-        elif panel.view_type == "Vega2":
-            (query,) = config.user_query.query_fields
-            (table,) = (f.args[0].value for f in query.fields if f.name == "summaryTable")
-            found[table] = config.panel_def_id
         elif panel.view_type == "Parallel Coordinates Plot":
             found["sweep"] = [column.accessor for column in config.columns]
         else:
@@ -69,7 +65,6 @@ def test_both_show_what_the_runs_have_logged(made):
     assert shift["FPR95 on far"] == ["vim/far/fpr95", "knn/far/fpr95"]
     assert shift["AUROC of vim by semantic level"] == ["level/semantic/1/vim/auroc"]
     assert shift["DAD"] == ["vim/dad", "knn/dad"]
-    assert shift["charts/auroc_semantic_level_table"] == "wandb/lineseries/v0"
     goals = ["mean/vim/auroc", "mean/vim/fpr95"]
     assert sweep["sweep"] == ["config:model.value.lr", *(f"summary:{goal}" for goal in goals)]
     assert sweep["importance"] == goals

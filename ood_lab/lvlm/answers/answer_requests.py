@@ -118,7 +118,6 @@ def answers_to(
         if todo:
             model.check()
             model.expect(wanted)
-            model.keep_beside(store.path)
             with store.reserved(len(todo), sum(map(_bytes, todo.values()))):
                 for answer in store.add(_asked(todo, model)):
                     (results if answer.error is None else failed)[answer.key] = answer

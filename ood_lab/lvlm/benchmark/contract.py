@@ -22,7 +22,6 @@ from ood_lab.lvlm.answers.open_answer_reader import READER, TextModel, read_by_r
 from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.pages.benchmark_page import Headline, PageBlocks, ScoredRun, table_columns
 from ood_lab.lvlm.pages.result_sentences import MetricSentence
-from ood_lab.lvlm.questions.package_exports import Format, GroupMetrics
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.questions.question_forms import COT, WORDS
 from ood_lab.schema.results import Kind, NamedTables, Names, ResultRows, Tables
@@ -174,7 +173,6 @@ class Benchmark(ABC):
             are then also given by these levels, in place of known ones.
         parser: reads the answers to yes/no questions; ``reader`` = the language model of
             ``reader=...``; None = the one that the questions name.
-        export: formats of other packages to write the questions in, below ``exports``.
         foreign_clip: take a CLIP that comes with the package for images that it knows nothing of.
         report: write figures and the pages too.
         system, prompt_prefix, prompt_suffix: see
@@ -186,7 +184,6 @@ class Benchmark(ABC):
     answers: str | None
     levels: str | None
     parser: str | None
-    export: Sequence[Format]
     foreign_clip: bool
     report: bool
     accept_failed: bool
@@ -216,11 +213,6 @@ class Benchmark(ABC):
     def about(self, run: BenchmarkSession) -> str:
         """What the questions are about, in a word or a path: the annotations, or their file."""
         return str(run.record.annotations.get("name") or self.questions)
-
-    @property
-    def group_metrics(self) -> GroupMetrics:
-        """Its metrics of groups of questions, for other packages."""
-        return {}
 
     @property
     def parser_of_questions(self) -> str:

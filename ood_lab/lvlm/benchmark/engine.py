@@ -33,9 +33,8 @@ from ood_lab.lvlm.pages.answer_tables import spread_table
 from ood_lab.lvlm.pages.answers_page import write_answers_page
 from ood_lab.lvlm.pages.benchmark_page import ANSWERS_PAGE, ScoredRun, difference_table, form_table
 from ood_lab.lvlm.pages.result_sentences import found_sentences
-from ood_lab.lvlm.parsers import YES_NO_PARSERS, parser_of
+from ood_lab.lvlm.parsers import YES_NO_PARSERS
 from ood_lab.lvlm.parsers.reply_text import with_known_tags
-from ood_lab.lvlm.questions.package_exports import export_forms
 from ood_lab.lvlm.questions.question_files import Questions, read_questions, write_questions
 from ood_lab.lvlm.questions.question_forms import COT, WORDS, apart, form_of, sampled, with_prompt
 from ood_lab.lvlm.questions.question_images import check_whole, with_images_found, with_levels
@@ -128,11 +127,6 @@ def run_benchmark(benchmark: Benchmark, run: BenchmarkSession) -> pd.DataFrame |
     if benchmark.questions is None:
         write_questions(benchmark.build(run), file)
     questions = _read_questions(benchmark, run, file)
-    rule = None if benchmark.parser == READER else benchmark.parser  # a chat model is no rule
-    parsed = [replace(q, parser=parser_of(q.parser, rule)) for q in questions]
-    name, metrics = benchmark.words.kind.name, benchmark.group_metrics
-    exports = run.folder / "exports"
-    export_forms(parsed, file.parent, exports, name, benchmark.export, metrics)
     if benchmark.until == "build":
         return None
     times = 1 if benchmark.answers is not None else run.inputs.lvlm.samples

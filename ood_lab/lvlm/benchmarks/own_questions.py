@@ -32,7 +32,6 @@ from ood_lab.lvlm.pages.benchmark_page import (
     wrong_answers,
 )
 from ood_lab.lvlm.pages.result_sentences import ACCURACY, CHAIR, MetricSentence
-from ood_lab.lvlm.questions.package_exports import GroupMetric, GroupMetrics
 from ood_lab.lvlm.questions.question_files import (
     GENERATIVE,
     YES_NO,
@@ -138,11 +137,6 @@ class OwnQuestions(Benchmark):
                 "Captions": CAPTIONS,
             },
         )
-
-    @property
-    def group_metrics(self) -> GroupMetrics:
-        """The groups, whose questions also count one by one."""
-        return {name: GroupMetric((YES_NO,), key, alone=True) for name, key in self.groups.items()}
 
     @property
     def reading_ways(self) -> Names:

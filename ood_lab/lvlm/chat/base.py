@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -132,9 +131,6 @@ class ChatModel:
 
     def expect(self, requests: Requests) -> None:
         """Receives all requests, answered before or not."""
-
-    def keep_beside(self, answers: Path) -> None:
-        """Receives the file of the answers, next to which a model may keep its own."""
 
     def ask(self, requests: Requests) -> Iterator[Reply]:
         """Yields one reply for each request, in any order, each at once."""

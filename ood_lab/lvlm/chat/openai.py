@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from pathlib import Path
 from string import ascii_uppercase
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -30,7 +29,6 @@ from ood_lab.lvlm.chat.base import (
     one_address,
 )
 from ood_lab.lvlm.chat.request_images import images_of, sendable, texts_of
-from ood_lab.lvlm.chat.server.batch_api import Batches
 from ood_lab.lvlm.chat.server.request_pool import RequestPool, interruption
 from ood_lab.lvlm.chat.server.server_connection import OpenAIServer
 from ood_lab.lvlm.chat.server.throttle import FailedAttempt
@@ -85,9 +83,6 @@ class OpenAIChat(OpenAIServer, ChatModel):
         logprobs: number of alternatives of a token, requested with yes/no questions, for P(yes);
             None = none. Not every server gives them; the reply is the same.
         give_up_after: so many failures in a row end the asking.
-        batch: send all requests through OpenAI's Batch API, see
-            :mod:`ood_lab.lvlm.chat.server.batch_api`: ``wait`` until they are answered, or ``stop``
-            once they are sent; repeating the call picks the replies up. None = one by one.
         samples: number of requests per question; the temperature must not be 0 then. A ``seed``
             grows by one each time.
         reasoning_tags: further pairs of tags, begin and end, around thoughts in replies; see
@@ -110,7 +105,6 @@ class OpenAIChat(OpenAIServer, ChatModel):
     dry_run: bool = False
     logprobs: Annotated[int, Interval(ge=1, le=20)] | None = None
     give_up_after: Count = 50
-    batch: Literal["wait", "stop"] | None = None
     samples: Count = 1
     reasoning_tags: ReasoningTags = ()
     node: ClassVar[str] = "lvlm"
@@ -131,7 +125,6 @@ class OpenAIChat(OpenAIServer, ChatModel):
         if self.price is not None and set(self.price) != {"input", "output"}:
             raise UserError(f"lvlm.price={dict(self.price)}: give {PRICE}")
         super().__post_init__()
-        self._beside: Path | None = None
         self._pool: RequestPool | None = None
 
     @property
@@ -179,10 +172,6 @@ class OpenAIChat(OpenAIServer, ChatModel):
         if not self.dry_run:
             super().check()
 
-    def keep_beside(self, answers: Path) -> None:
-        """Receives the file of the answers: its folder has the batches."""
-        self._beside = answers.with_suffix(".batches.jsonl")
-
     def stop(self, reason: UserError) -> None:
         """Sends nothing more: :meth:`ask` yields what is under way, then raises ``reason``."""
         if self._pool is not None:
@@ -193,17 +182,12 @@ class OpenAIChat(OpenAIServer, ChatModel):
 
         Raises:
             UserError: the key or what all requests have in common is rejected, what answers is no
-                such server, ``give_up_after`` requests in a row failed, or a batch that was sent
-                before has some of the requests.
+                such server, or ``give_up_after`` requests in a row failed.
             Stopped: with ``dry_run``; says what would be sent.
         """
         size = self._estimate(requests)
         if self.dry_run:
             raise Stopped(f"lvlm.dry_run=true: nothing was sent. It would be {size}")
-        if self.batch is not None:
-            yield from self._batched(requests)
-            return
-        self._check_batches(requests)
         log.info("asking %s at %s: %s", self.model, self.server, size)
         used: Counter[str] = Counter()
         with interruption() as interrupted:
@@ -217,52 +201,6 @@ class OpenAIChat(OpenAIServer, ChatModel):
     def _estimate(self, requests: Requests) -> str:
         fields = (self._fields_for(request.question) for request in requests)
         return estimate(requests, fields, self.image_tokens, self.price)
-
-    def _check_batches(self, requests: Requests) -> None:
-        """Raises where a batch has some of the requests: to send them again would cost twice."""
-        if self._beside is None or not self._beside.is_file():
-            return
-        sent = Batches(self, self._beside).sent()
-        if count := sum(request.key in sent for request in requests):
-            raise UserError(
-                f"{count:,} of {len(requests):,} questions are in a batch that was sent before: "
-                "give lvlm.batch=wait, or stop, to pick up its replies; or remove its lines from "
-                f"{self._beside} to send them again"
-            )
-
-    def _batched(self, requests: Requests) -> Iterator[Reply]:
-        """Sends what is in no batch yet, and yields what the batches say.
-
-        Raises:
-            UserError: it is not known where to remember the batches; see
-                :meth:`~ood_lab.lvlm.chat.server.batch_api.Batches.replies`.
-            Stopped: see there.
-        """
-        if self._beside is None:
-            raise UserError("lvlm.batch needs a file of answers: tell it by keep_beside(path)")
-        batches = Batches(self, self._beside)
-        sent = batches.sent()
-        new = [request for request in requests if request.key not in sent]
-        bodies, unreadable = {}, set()
-        for request in new:
-            try:
-                bodies[request.key] = self._body(request)
-            except (OSError, ValueError, UserError) as error:
-                unreadable.add(request.key)
-                yield Reply(request.key, "", error=self.cause(error))
-        if new:
-            log.info("a batch for %s at %s: %s", self.model, self.server, self._estimate(new))
-            batches.send(bodies)
-        keys = [request.key for request in requests if request.key not in unreadable]
-        options = {item.key: len(item.question.options) for item in requests}
-        for result in batches.replies(keys, wait=self.batch == "wait"):
-            if result.error:
-                yield Reply(result.key, "", error=result.error)
-            else:
-                reply = self._reply(result.key, result.body, options=options[result.key])
-                if reply.error:
-                    batches.reopen(result.key)
-                yield reply
 
     def _body(self, request: Request) -> Fields:
         body = {"model": self.model, **self._fields_for(request.question)}
@@ -303,9 +241,7 @@ class OpenAIChat(OpenAIServer, ChatModel):
             return Reply(request.key, "", error=error.message, retries=error.retries)
         return replace(reply, retries=retries)
 
-    def _reply(
-        self, key: str, answer: Any, latency_s: float | None = None, options: int = 0
-    ) -> Reply:
+    def _reply(self, key: str, answer: Any, latency_s: float, options: int) -> Reply:
         try:  # a text where the server sent HTML, any JSON where it sent something else
             choice = answer["choices"][0]
             message, reason = choice["message"], choice.get("finish_reason")
@@ -332,7 +268,7 @@ class OpenAIChat(OpenAIServer, ChatModel):
             "" if error or text is None else text,
             finish_reason=reason if isinstance(reason, str) and is_text(reason) else None,
             usage={name: usage[name] for name in _USAGE if isinstance(usage.get(name), int)},
-            latency_s=None if latency_s is None else round(latency_s, 4),
+            latency_s=round(latency_s, 4),
             p_yes=None if error or options else p_yes_of(choice.get("logprobs")),
             p_options={} if error else p_options_of(choice.get("logprobs"), options),
             error=error,

@@ -22,7 +22,7 @@ _KEPT = ("paths", "debug", "detector_device", "trainer.accelerator", "trainer.pr
 
 def command_to_repeat() -> str:
     """The command that repeats the running job; it omits output paths and loggers."""
-    places = ("paths.", "logger=", "task.export=")
+    places = ("paths.", "logger=")
     kept = [override for override in running_overrides() if not override.startswith(places)]
     return command_line(str(HydraConfig.get().job.config_name), kept)
 

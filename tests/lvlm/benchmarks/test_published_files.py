@@ -1,13 +1,10 @@
 """Benchmarks from their published files, against counts made by hand."""
 
-import base64
 import itertools
 import json
 import random
 import shutil
-from pathlib import Path
 
-import exported_files
 import numpy as np
 import pandas as pd
 import pytest
@@ -231,59 +228,6 @@ def test_hallusion_counts_as_its_script_does(tmp_path):
     assert (
         len(HallusionFiles(str(file), str(file.parent / "images"), blind=False).questions()) == 20
     )
-
-
-SOURCES = {"pope": pope, "mme": mme, "hallusion": hallusion}
-NAMES = {"hallusion": "hallusionbench"}
-GROUPS = {
-    "mme": {"accuracy_plus": "picture"},
-    "hallusion": {
-        "figure_accuracy": "figure",
-        "question_accuracy": "series",
-        "easy_accuracy": "easy",
-        "hard_accuracy": "hard",
-    },
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("task", SOURCES)
-def test_other_packages_get_the_same_questions_and_count_the_same(task, tmp_path):
-    formats = "task.export=[lmms_eval,vlmevalkit,pope]"
-    run, judged, _ = scored(tmp_path, task, SOURCES[task](tmp_path / "files"), formats)
-    name, shown = NAMES.get(task, task), judged[judged["file"].notna()]
-    docs, found = exported_files.lmms_eval(run, name)
-    assert [doc["text"] for doc in docs] == shown["text"].tolist()
-    wanted = {"accuracy_yes_no": shown["correct"].mean()}
-    for split, rows in shown.groupby("split"):
-        wanted[f"accuracy_yes_no_{split}"] = rows["correct"].mean()
-    for metric, column in GROUPS.get(task, {}).items():
-        wanted[metric] = shown.groupby(column)["correct"].all().mean()
-        for split, rows in shown.groupby("split"):
-            wanted[f"{metric}_{split}"] = rows.groupby(column)["correct"].all().mean()
-    assert found == pytest.approx(wanted)
-    table = exported_files.vlmevalkit(run, name, "yes_no")
-    images = [base64.b64decode(row["image"]) for row in table]
-    assert images == [Path(file).read_bytes() for file in shown["file"]]
-    assert [row["answer"].lower() for row in table] == shown["truth"].tolist()
-
-
-@pytest.mark.slow
-def test_an_exported_file_of_pope_is_read_as_one(tmp_path):
-    source, formats = mme(tmp_path / "mme"), "task.export=[pope]"  # images of equal names
-    first, judged, _ = scored(tmp_path, "mme", source, formats)
-    again = [f"task.source.path={first}/exports/pope/mme_yes_no.json"]
-    again += [f"task.source.images={tmp_path}/mme"]
-    again += ["task.parser=strict", "task.export=[lmms_eval]"]
-    second, other, _ = scored(tmp_path, "pope", again)
-    for column in ("text", "truth", "file"):
-        assert other[column].tolist() == judged[column].tolist()
-    docs, _ = exported_files.lmms_eval(second, "pope")
-    assert {doc["parser"] for doc in docs} == {"strict"}
-    utils: dict = {}
-    exec((second / "exports" / "lmms_eval" / "utils.py").read_text(), utils)
-    found = utils["process_results"](docs[0], [f"<think>Hm.</think>{docs[0]['answer']}"])
-    assert set(found.values()) == {1.0}
 
 
 @pytest.mark.slow

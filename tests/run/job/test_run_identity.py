@@ -31,7 +31,6 @@ ELSEWHERE = {
     "annotations.folder",  # test_oodbench_task.py renders below another one
     # No part of what an answer is made with: tests/lvlm/chat.
     "lvlm.api_key_env",
-    "lvlm.batch",
     "lvlm.concurrency",
     "lvlm.devices",
     "lvlm.download",

@@ -29,12 +29,11 @@ from ood_lab.lvlm.benchmarks.oodbench.division import (
 )
 from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
 from ood_lab.lvlm.benchmarks.oodbench.question_pairs import IdPairing, Pairing
-from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET, bap_needs, contrasts, results_of
+from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET, contrasts, results_of
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of, with_fields
 from ood_lab.lvlm.image_text.base import cached_scores
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.pages.benchmark_page import PageBlocks, ScoredRun
-from ood_lab.lvlm.questions.package_exports import GroupMetric, GroupMetrics
 from ood_lab.lvlm.questions.question_files import Question, Questions, read_questions
 from ood_lab.lvlm.questions.question_forms import Forms, in_forms
 from ood_lab.lvlm.questions.question_images import with_images_found
@@ -231,11 +230,6 @@ class OODBench(Benchmark):
             self.form,
             lambda form: replace(how, form=form).questions(sample, annotations, run.seed),
         )
-
-    @property
-    def group_metrics(self) -> GroupMetrics:
-        """What BAP counts."""
-        return {name: GroupMetric(needs) for name, needs in bap_needs(self.gate_c_on_e).items()}
 
     def results(self, run: BenchmarkSession, judgements: Tables) -> pd.DataFrame:
         """See the base class."""

@@ -1,21 +1,11 @@
 """Doubt, comparisons of models, overlap of their errors, exports."""
 
-import base64
-import json
-from itertools import product
-
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
-from ood_lab.common.errors import UserError
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS, TOGETHER
-from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS
-from ood_lab.lvlm.benchmarks.oodbench.scoring import bap_needs, bap_table
-from ood_lab.lvlm.questions.package_exports import GroupMetric, export
-from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.lvlm.scoring.uncertainty import doubt, uncertainty_rows
 from ood_lab.lvlm.statistics.model_tables import (
     compare_models,
@@ -159,107 +149,3 @@ def test_error_sets_and_their_union():
     assert table["share"].tolist() == [0.5, 0.5]
     assert table["union"].tolist() == [0.5, 0.75]
     assert table["gain"].tolist() == [0.5, 0.25]
-
-
-@pytest.fixture
-def questions(tmp_path):
-    (tmp_path / "1.png").write_bytes(b"picture")
-    meta = {"category": "mug", "split": "ood_h"}
-    return [
-        Question("1/mug/a", "yes_no", "1.png", "A mug? (yes or no)", "yes", meta=meta),
-        Question("1/mug/b", "yes_no", "1.png", "No mug? (yes or no)", "no", meta=meta),
-        Question("b/e", "bap_existence", "1.png", "A mug?", "yes", pair_id="b", meta=meta),
-        Question("b/c", "bap_counting", "1.png", "How many?", "3", "number", "b", meta=meta),
-        Question("b/l", "bap_logic", "1.png", "More than cups?", "no", pair_id="b", meta=meta),
-    ]
-
-
-def test_vlmevalkit_has_each_image_once(questions, tmp_path):
-    files = export(questions, tmp_path, tmp_path / "out", "oodbench", "vlmevalkit")
-    tables = [pd.read_csv(file, sep="\t", dtype=str) for file in files]
-    assert all(base64.b64decode(table["image"][0]) == b"picture" for table in tables)
-    assert tables[0]["image"].tolist()[1:] == ["0"]
-    assert tables[0]["question"][0] == "A mug? (yes or no)"
-
-
-@pytest.mark.parametrize("form", ["vlmevalkit", "pope"])
-def test_a_file_has_questions_of_one_kind(questions, form, tmp_path):
-    files = export(questions, tmp_path, tmp_path / "out", "oodbench", form)
-    end, counting = (".tsv", ["3"]) if form == "vlmevalkit" else (".json", None)
-    kinds = {"yes_no": ["yes", "no"], "bap_counting": counting}
-    kinds |= {"bap_existence": ["yes"], "bap_logic": ["no"]}
-    wanted = {f"oodbench_{k}{end}": answers for k, answers in kinds.items() if answers}
-    assert {file.name for file in files} == set(wanted)
-    for file in files:
-        if form == "vlmevalkit":
-            found = [a.lower() for a in pd.read_csv(file, sep="\t", dtype=str)["answer"]]
-        else:
-            found = [json.loads(line)["label"] for line in file.read_text().splitlines()]
-        assert found == wanted[file.name]
-
-
-def test_lmms_eval_gets_a_task_that_reads_its_own_lines(questions, tmp_path):
-    folder = tmp_path / "out"
-    wholes = {name: GroupMetric(needs) for name, needs in bap_needs().items()}
-    task, data, module = export(questions, tmp_path, folder, "oodbench", "lmms_eval", wholes)
-    plain = yaml.safe_load(task.read_text().replace("!function ", ""))
-    assert plain["dataset_kwargs"]["data_files"]["test"] == str(data)
-    lines = [json.loads(line) for line in data.read_text().splitlines()]
-    assert [line["answer"] for line in lines] == ["yes", "no", "yes", "3", "no"]
-    utils: dict = {}
-    exec(module.read_text(), utils)
-    replies = ["Yes, there is.", "Yes", "Yes", "There are three.", "No"]
-    found = [utils["process_results"](d, [r]) for d, r in zip(lines, replies, strict=True)]
-    assert [each["accuracy_yes_no"] for each in found[:2]] == [1.0, 0.0]
-    named = {metric["metric"] for metric in plain["metric_list"]}
-    assert named == {metric for each in found for metric in each}
-    assert {"accuracy_yes_no_ood_h", "bap_logic", "bap_logic_ood_h"} < named
-    assert not {"accuracy_bap_logic", "accuracy_bap_counting"} & named
-
-
-def samples():
-    """BAP samples with every way in which three questions can be answered."""
-    return [
-        (f"{number}", dict(zip(BAP_TASKS, right, strict=True)))
-        for number, right in enumerate(product([True, False], repeat=3))
-    ]
-
-
-@pytest.mark.parametrize("gate", [False, True])
-def test_bap_in_lmms_eval_is_defined_as_ours(gate, tmp_path):
-    (tmp_path / "1.png").write_bytes(b"picture")
-    asked, replies, rows = [], [], []
-    for sample, right in samples():
-        for task, good in right.items():
-            answer, parser = ("3", "number") if task == "bap_counting" else ("yes", "default")
-            meta = {"split": "id" if int(sample) % 2 else "ood_h", "image": sample}
-            row = {"file": "1.png", "pair_id": sample, "task": task, "correct": good, **meta}
-            about = {"answer": answer, "parser": parser, "pair_id": sample, "meta": meta}
-            asked.append(Question(f"{sample}/{task}", task, "1.png", "?", **about))
-            replies.append(answer if good else {"3": "5", "yes": "no"}[answer])
-            rows.append(row | {"status": "parsed"})
-    ours = bap_table(pd.DataFrame(rows), gate)
-    wholes = {name: GroupMetric(needs) for name, needs in bap_needs(gate).items()}
-    _, data, module = export(asked, tmp_path, tmp_path, "oodbench", "lmms_eval", wholes)
-    utils: dict = {}
-    exec(module.read_text(), utils)
-    lines = [json.loads(line) for line in data.read_text().splitlines()]
-    found = [utils["process_results"](d, [r]) for d, r in zip(lines, replies, strict=True)]
-    for metric in ("bap_existence", "bap_counting", "bap_logic"):
-        for end, part in (("", ours), ("_id", ours[ours["split"] == "id"])):
-            theirs = [each[metric + end] for each in found if metric + end in each]
-            assert utils["share_of_groups"](theirs) == part[metric].mean()
-
-
-def test_pope_has_the_yes_no_questions(questions, tmp_path):
-    file = export(questions, tmp_path, tmp_path / "out", "oodbench", "pope")[0]
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [line["label"] for line in lines] == ["yes", "no"]
-    assert lines[0] == {
-        "question_id": 1,
-        "image": "1.png",
-        "text": "A mug? (yes or no)",
-        "label": "yes",
-    }
-    with pytest.raises(UserError, match="no question has an image"):
-        export([Question("a", "yes_no", None, "?", "yes")], tmp_path, tmp_path, "x", "pope")

@@ -384,7 +384,6 @@ class ConstructionRecord(RecordSection):
         oric: settings and counts.
         ode: concepts and round.
         generator: of images.
-        graph: statistics of concepts.
         generated: number of images.
         filter: of images.
         tendencies: of clusters.
@@ -401,7 +400,6 @@ class ConstructionRecord(RecordSection):
     oric: Facts = {}
     ode: Facts = {}
     generator: Facts = {}
-    graph: Facts = {}
     generated: int | None = None
     filter: Facts = {}
     tendencies: Facts | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ood_lab.common.arguments import BatchSize, Count, Natural, Share
+from ood_lab.common.arguments import BatchSize, Count, Share
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_table
 from ood_lab.lvlm.annotations.image_contents import labels_of
@@ -35,7 +35,7 @@ class OODBenchHard(Task):
         device: None = the first GPU, else the CPU.
         gamma, per_image, share: see
             :class:`~ood_lab.lvlm.benchmarks.oodbench.question_pairs.HardSamples`.
-        form, bap_per_image: see
+        form: see
             :class:`~ood_lab.lvlm.benchmarks.oodbench.question_building.QuestionSettings`.
 
     Raises:
@@ -51,7 +51,6 @@ class OODBenchHard(Task):
     per_image: Count
     share: Share
     form: Form
-    bap_per_image: Natural
 
     def _proposals(self, ws: Workspace) -> pd.DataFrame:
         named = ws.settings["annotations"].get("file")
@@ -75,7 +74,7 @@ class OODBenchHard(Task):
         mining = HardSamples(gamma=self.gamma, per_image=self.per_image, share=self.share)
         pairs = mining.mine(proposals, labels_of(annotations))
         write_table(pairs, ws.folder / "hard.parquet")
-        settings = QuestionSettings(form=self.form, bap_per_image=self.bap_per_image)
+        settings = QuestionSettings(form=self.form, bap=False)
         questions = settings.questions(pairs, annotations, ws.seed)
         write_questions(questions, ws.folder / "questions.jsonl")
         ws.record.annotations = {"name": annotations.name, "identity": annotations.identity}

@@ -39,8 +39,7 @@ class Annotations:
         root: folder that the files of the images start from.
         images: one row per image, those without objects included: ``image`` (id in the source),
             ``file`` (relative to ``root``), ``width``, ``height``; where the source has them,
-            ``semantic_level``, ``covariate_level``, ``attributes`` (a dict), ``place`` (a city),
-            and the lists of names ``absent`` and ``not_exhaustive`` of federated data.
+            ``semantic_level``, ``covariate_level``, ``attributes`` (a dict) and ``place`` (a city).
         objects: one row per object: ``image`` (id), ``category`` (name), ``box_x``, ``box_y``,
             ``box_width``, ``box_height`` and ``area`` in pixels, ``crowd`` (a group in one box),
             ``attributes`` (a dict, empty where nothing is known); where the source has it,
@@ -63,8 +62,9 @@ class Annotations:
         digest = hashlib.sha256(json.dumps(self.categories).encode())
         for frame in (self.images, self.objects):
             plain = frame.copy()
-            for column in {"attributes", "absent", "not_exhaustive"} & set(plain.columns):
-                plain[column] = [json.dumps(value, sort_keys=True) for value in plain[column]]
+            if "attributes" in plain:
+                texts = [json.dumps(value, sort_keys=True) for value in plain["attributes"]]
+                plain["attributes"] = texts
             digest.update(" ".join(plain.columns).encode())
             digest.update(pd.util.hash_pandas_object(plain, index=False).to_numpy().tobytes())
         return digest.hexdigest()
@@ -96,10 +96,7 @@ class Annotations:
             raise UserError(f"a category is named twice: {', '.join(categories)}")
         kept = self.objects[self.objects["category"].isin(categories)].reset_index(drop=True)
         kept["category"] = kept["category"].cat.set_categories(list(categories))
-        images = self.images.copy()
-        for column in {"absent", "not_exhaustive"} & set(images.columns):
-            images[column] = [[c for c in names if c in categories] for names in images[column]]
-        return replace(self, categories=tuple(categories), images=images, objects=kept)
+        return replace(self, categories=tuple(categories), objects=kept)
 
 
 def images_table(

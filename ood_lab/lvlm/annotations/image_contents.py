@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.annotations.annotation_table import BOX
 from ood_lab.schema.arrays import Bools, Floats, Ints, positions
@@ -28,7 +27,6 @@ class Contents:
         starts: ``[N + 1]``: the entries of image ``i`` are ``starts[i]`` to ``starts[i + 1]``.
         codes: category of each entry, ``[E]``.
         areas: of the union of its boxes, pixels, ``[E]``.
-        largest: of its largest object (the annotation's own area), pixels, ``[E]``.
         counts: objects, ``[E]``.
     """
 
@@ -37,7 +35,6 @@ class Contents:
     starts: Ints
     codes: Ints
     areas: Floats
-    largest: Floats
     counts: Ints
 
     def __len__(self) -> int:
@@ -57,20 +54,14 @@ class Contents:
         return [self.categories[code] for code in codes]
 
 
-def contents_of(annotations: Annotations, crowd: bool = True) -> Contents:
-    """Categories and areas of all images.
-
-    Args:
-        annotations: of N images.
-        crowd: groups in one box count too.
-    """
+def contents_of(annotations: Annotations) -> Contents:
+    """Categories and areas of all images; groups in one box count too."""
     objects = annotations.objects
-    objects = objects if crowd else objects[~objects["crowd"].astype(bool)]
     ids = annotations.images["image"]
     row, code = positions(ids, objects["image"]), objects["category"].cat.codes
     objects = objects.assign(row=row, code=code).sort_values("row", kind="stable")
     groups = objects.groupby(["row", "code"], sort=False)  # in the order of their first object
-    results = groups["area"].agg(["size", "max"]).reset_index()
+    results = groups.size().reset_index(name="size")
     of_image, codes, counts = (results[key].to_numpy(np.int64) for key in ("row", "code", "size"))
     by_group = np.argsort(groups.ngroup().to_numpy(), kind="stable")
     boxes = objects[list(BOX)].to_numpy(np.float64)[by_group]
@@ -82,7 +73,6 @@ def contents_of(annotations: Annotations, crowd: bool = True) -> Contents:
         np.searchsorted(of_image, np.arange(len(present) + 1)),
         codes,
         union_areas(boxes, counts),
-        results["max"].to_numpy(np.float64),
         counts,
     )
 
@@ -169,44 +159,26 @@ class ImageLabels:
         images: ids of the images, ``N``.
         categories: the label space, ``n``.
         present: ``[N, n] bool``, annotated labels.
-        absent: ``[N, n] bool``, labels known to be absent.
     """
 
     images: tuple[int | str, ...]
     categories: tuple[str, ...]
     present: Bools
-    absent: Bools
+
+    @property
+    def absent(self) -> Bools:
+        """``[N, n] bool``, labels that are not annotated."""
+        return ~self.present
 
     def places(self, pairs: pd.DataFrame) -> tuple[Ints, Ints]:
         """Rows and columns of pairs, ``image, category``; -1 where there is none."""
         return positions(self.images, pairs["image"]), positions(self.categories, pairs["category"])
 
 
-def labels_of(annotations: Annotations, verified_only: bool = False) -> ImageLabels:
-    """What the annotations say of each image.
-
-    Args:
-        annotations: of N images.
-        verified_only: of federated data (LVIS), take only labels that were verified to be absent
-            as absent; else every label that is not annotated.
-
-    Raises:
-        UserError: ``verified_only`` of data that does not say what was verified.
-    """
+def labels_of(annotations: Annotations) -> ImageLabels:
+    """What the annotations say of each image."""
     images, categories = list(annotations.images["image"]), annotations.categories
     present = np.zeros((len(images), len(categories)), bool)
     rows = positions(images, annotations.objects["image"])
     present[rows, annotations.objects["category"].cat.codes.to_numpy()] = True
-    absent = ~present
-    if verified_only:
-        if "absent" not in annotations.images:
-            raise UserError(
-                f"{annotations.name} does not say which labels were verified to be absent: leave "
-                "task.verified_only at false"
-            )
-        place = {name: column for column, name in enumerate(categories)}
-        absent = np.zeros_like(present)
-        for row, names in enumerate(annotations.images["absent"]):
-            absent[row, [place[name] for name in names]] = True
-        absent &= ~present
-    return ImageLabels(tuple(images), categories, present, absent)
+    return ImageLabels(tuple(images), categories, present)

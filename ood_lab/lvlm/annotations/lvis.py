@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from ood_lab.common.errors import reported_as
 from ood_lab.lvlm.annotations.annotation_table import (
     Annotations,
     absolute,
@@ -22,8 +20,6 @@ class _Image:
     width: int
     height: int
     coco_url: str
-    neg_category_ids: list[int]
-    not_exhaustive_category_ids: list[int]
 
 
 @dataclass(slots=True)
@@ -41,9 +37,8 @@ class LvisAnnotations(CocoAnnotations):
     them; the file of an image is the last two parts of its ``coco_url``. Names lose their
     underscores (``aerosol_can`` → ``aerosol can``).
 
-    LVIS is federated: of a category that is neither annotated nor among ``absent`` (verified not
-    to be in the image), nothing is known; of those in ``not_exhaustive``, not all objects are
-    marked. Both are columns of the images.
+    LVIS is federated: of most categories that an image has no annotation of, nothing is known. As
+    in OODBench, they count as absent.
 
     The package ``lvis`` would bring OpenCV along to read the same JSON.
 
@@ -72,17 +67,5 @@ class LvisAnnotations(CocoAnnotations):
             ["/".join(image.coco_url.split("/")[-2:]) for image in results.images],
             table["width"],
             table["height"],
-            absent=_named(file, names, [i.neg_category_ids for i in results.images]),
-            not_exhaustive=_named(
-                file, names, [i.not_exhaustive_category_ids for i in results.images]
-            ),
         )
         return self._checked(images, names, results.annotations, {}, "natural")
-
-
-def _named(file: Path, names: dict[int, str], lists: list[list[int]]) -> list[list[str]]:
-    """Ids of categories by name, image by image."""
-    with reported_as(
-        f"'{file}': an image names category {{reason}}, which the file does not list", KeyError
-    ):
-        return [[names[number] for number in numbers] for numbers in lists]

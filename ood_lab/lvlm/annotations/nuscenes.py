@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ from scipy.spatial.transform import Rotation
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
-from ood_lab.common.hints import check_known, suggestion
+from ood_lab.common.hints import suggestion
 from ood_lab.lvlm.annotations import annotation_table
 from ood_lab.lvlm.annotations.annotation_table import (
     BOX,
@@ -154,7 +154,7 @@ _TABLES: Mapping[str, Mapping[str, Any]] = {
     "category": {"token": str, "name": str},
     "instance": {"token": str, "category_token": str},
     "sample_annotation": {
-        **dict.fromkeys(("sample_token", "instance_token", "visibility_token"), str),
+        **dict.fromkeys(("sample_token", "instance_token"), str),
         **{"translation": Vector, "size": Vector, "rotation": Quaternion},
     },
 }
@@ -168,24 +168,21 @@ class NuScenesAnnotations:
 
     A box is the bounding rectangle of the convex hull of its projected corners (those in front of
     the camera) within the image, as nuScenes' own export of 2D boxes has it: not tight, and blind
-    to what is before it. ``area`` is that of the rectangle. Bins of visibility are those over
-    all six cameras: 1: 0 to 40%, 2: to 60%, 3: to 80%, 4: to 100%.
+    to what is before it. ``area`` is that of the rectangle.
 
     nuscenes-devkit reads the same tables, but asks for numpy below 2.
 
     Args:
         root: folder of the data set.
         version: ``v1.0-trainval`` or ``v1.0-mini``.
-        scenes: ``val`` (the 150 scenes of the split), ``all``, or names of scenes.
-        min_visibility: skips objects of lower bins; 1 = none, not even those without a bin.
+        scenes: ``val`` (the 150 scenes of the split) or ``all``.
         categories: names to keep, of ``LABELS``' values, in this order; None = all 22.
         name: of the data, for folders and tables.
     """
 
     root: StrPath
     version: str = "v1.0-trainval"
-    scenes: str | Sequence[str] = "val"
-    min_visibility: int = 1
+    scenes: Literal["val", "all"] = "val"
     categories: Sequence[str] | None = None
     name: str = "nuscenes"
 
@@ -194,11 +191,9 @@ class NuScenesAnnotations:
 
         Raises:
             UserError: shapely is missing; a missing, broken or foreign file, a missing image, an
-                unknown scene or category, a number out of range.
+                unknown category.
         """
         need("shapely", "nuscenes", "annotations=nuscenes")
-        if not 1 <= self.min_visibility <= 4:
-            raise UserError(f"annotations.min_visibility={self.min_visibility}; give 1 to 4")
         root = absolute(self.root)
         check_folder(root, "annotations.root")
         frames = self._frames(root)
@@ -242,16 +237,12 @@ class NuScenesAnnotations:
     def _wanted(self, known: set[str]) -> set[str]:
         if self.scenes == "all":
             return known
-        if self.scenes == "val":
-            results = known & validation_scenes()
-            if not results:
-                raise UserError(
-                    f"{self.version} has no scene of the validation split: annotations.scenes=all"
-                )
-            return results
-        names = [self.scenes] if isinstance(self.scenes, str) else list(self.scenes)
-        check_known(names, sorted(known), f"{self.version} has no scene '{{name}}'")
-        return set(names)
+        results = known & validation_scenes()
+        if not results:
+            raise UserError(
+                f"{self.version} has no scene of the validation split: annotations.scenes=all"
+            )
+        return results
 
     def _objects(self, root: Path, frames: pd.DataFrame) -> pd.DataFrame:
         """The boxes that reach into the images, frame by frame."""
@@ -287,8 +278,6 @@ class NuScenesAnnotations:
         """Annotated boxes of these samples with their ``label``, but the skipped ones."""
         boxes = self._table(root, "sample_annotation")
         boxes = boxes[boxes["sample_token"].isin(samples)]
-        if self.min_visibility > 1:
-            boxes = boxes[pd.to_numeric(boxes["visibility_token"]) >= self.min_visibility]
         names = self._table(root, "category").set_index("token")["name"]
         instances = self._table(root, "instance").set_index("token")["category_token"]
         needed = instances[instances.index.isin(boxes["instance_token"])].map(names)

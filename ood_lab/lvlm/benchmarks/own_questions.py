@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import pandas as pd
 
@@ -84,7 +84,6 @@ class OwnQuestions(Benchmark):
         option_order, read_by: of multiple choice, see
             :func:`~ood_lab.lvlm.questions.question_forms.with_options`.
         matching: of free text, see :func:`~ood_lab.lvlm.scoring.kind_scores.by_text`.
-        positive: the positive class of precision, recall and F1.
         groups: metric → key in ``meta``: the share of groups all of whose questions are right.
         totals: name → sets whose ``score`` is summed; the groups are the first of ``groups``.
 
@@ -98,7 +97,6 @@ class OwnQuestions(Benchmark):
     option_order: Order
     read_by: ReadBy
     matching: Matching
-    positive: Literal["yes", "no"]
     groups: Mapping[str, str]
     totals: Mapping[str, Sequence[str]]
     read_also: ClassVar[Sequence[str]] = ("matching",)
@@ -195,10 +193,7 @@ class OwnQuestions(Benchmark):
         table, options = judgements["judged"], run.options
         captions = judgements.get("captions", table.iloc[:0])
         splits = distinct([*table["split"], *captions["split"]])
-        answers = yes_no_rows(
-            table, splits, self.unparsed, positive=self.positive, groups=self.groups, **options
-        )
-        rows = list(answers)
+        rows = list(yes_no_rows(table, splits, self.unparsed, groups=self.groups, **options))
         if self.totals:
             scored = {split: [split] for split in splits} | dict(self.totals)
             key = next(iter(self.groups.values()))
@@ -215,9 +210,7 @@ class OwnQuestions(Benchmark):
         answers, captions = judgements["judged"], judgements.get("captions")
         tables = [kind_contrasts(answers, resampling=resampling)]
         if (answers["task"] == YES_NO).any():
-            tables.insert(
-                0, model_contrasts(answers, positive=self.positive, resampling=resampling)
-            )
+            tables.insert(0, model_contrasts(answers, resampling=resampling))
         if captions is not None:
             tables.append(contrasts(captions, answers.iloc[:0], "model", resampling=resampling))
         return pd.concat(tables, ignore_index=True)
@@ -227,14 +220,12 @@ class OwnQuestions(Benchmark):
         """What is counted; of published files, as their reader says."""
         if self.source is None:
             return defined("yes_no", "kinds", "captions", "doubt")
-        _, (names, meaning), *rest = defined("yes_no")
         counted = " ".join(str(type(self.source).__doc__).split("Args:")[0].split())
-        meaning = meaning.replace("with yes as", f"with {self.positive} as")
-        return [(self.title, counted.replace("``", "")), (names, meaning), *rest]
+        return [(self.title, counted.replace("``", "")), *defined("yes_no")[1:]]
 
     def _summary(self, run: ScoredRun) -> Iterator[Table]:
         """Metrics of every set."""
-        yield from yes_no_tables(run, self._metrics, _names(run), self.positive)
+        yield from yes_no_tables(run, self._metrics, _names(run))
         for title, part in by_way(
             "Score: accuracy plus share of groups all right, points", run, SCORE
         ):
@@ -262,8 +253,7 @@ class OwnQuestions(Benchmark):
         shown = with_keys(every, known)
         keys = ("accuracy", "yes_rate", "f1", *ACCURACIES, "chair")
         levels = {key: shown[key] for key in keys if key in shown}
-        remark = f"Positive class: {self.positive}."
-        return answer_figures(run, shown, _names(run), levels, POOLED, remark)
+        return answer_figures(run, shown, _names(run), levels, POOLED, "Positive class: yes.")
 
 
 def with_objects(

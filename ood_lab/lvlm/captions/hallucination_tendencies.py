@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 from annotated_types import Ge
 from matplotlib.figure import Figure
-from sklearn.cluster import AgglomerativeClustering, KMeans
+from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 
 from ood_lab.report.figures.heatmap import draw_cells, shades
@@ -40,14 +40,12 @@ class Tendencies:
 
 @dataclass(frozen=True)
 class Clustering:
-    """How concepts are grouped.
+    """How concepts are grouped: by k-means on rows that sum to 1.
 
     Args:
-        method: ``kmeans`` on rows that sum to 1, or ``agglomerative``, average linkage of cosines.
         groups: number of groups; fewer where there are fewer different rows.
     """
 
-    method: Literal["kmeans", "agglomerative"] = "kmeans"
     groups: Annotated[int, Ge(2)] = 4
 
     def tendencies(self, captions: pd.DataFrame, seed: int = 0) -> Tendencies | None:
@@ -82,11 +80,7 @@ class Clustering:
         count = min(self.groups, len(np.unique(shares.round(9), axis=0)))
         if count < 2:
             return np.zeros(len(shares), int)
-        if self.method == "kmeans":
-            labels = KMeans(count, n_init=10, random_state=seed).fit_predict(shares)
-        else:
-            model = AgglomerativeClustering(count, metric="cosine", linkage="average")
-            labels = model.fit_predict(shares)
+        labels = KMeans(count, n_init=10, random_state=seed).fit_predict(shares)
         # Numbered by size, so that the same groups have the same numbers.
         order = np.argsort(-np.bincount(labels), kind="stable")
         return np.argsort(order)[labels]

@@ -87,12 +87,6 @@ class Oracle(_Rule):
     seed: int = 0
     name: ClassVar[str] = "oracle"
 
-    @property
-    def made_with(self) -> Settings:
-        """Accuracy and seed; answers of before, when numbers were always right, are others."""
-        errs = {} if self.accuracy == 1 else {"errs_in": "yes, no and numbers"}
-        return {**super().made_with, **errs}
-
     def _reply(self, request: Request) -> Reply:
         answer = request.question.answer
         if not answer:
@@ -128,8 +122,7 @@ class Replay(ChatModel):
         """The content of the file, and how its lines are matched."""
         self.check()
         digest = file_sha256(self.path)[:32]
-        how = {"sha256": digest, "matched_by": "content"}
-        return {"backend": "replay", "model": self.path.stem, **how}
+        return {"backend": "replay", "model": self.path.stem, "sha256": digest}
 
     def check(self) -> None:
         """Raises a UserError where there is no such file."""

@@ -232,8 +232,6 @@ def all_pairs(graph: nx.Graph) -> Pairs:
     return pairs + [Pair(a, b, "ev") for a, b in product(entities, environments)]
 
 
-#: A graph: what meets (T), or what tempts where others are (H).
-Which = Literal["T", "H"]
 _LISTS = ("state", "action")
 
 
@@ -302,8 +300,8 @@ def statistics(graph: nx.Graph) -> Fields:
     """Numbers that tell one graph from another.
 
     Returns:
-        ``nodes``, ``edges``, ``self_loops``, ``max_frequency``, ``total_frequency``, ``types``
-        (nodes by type), ``with_state``, ``with_action``, ``state_pairs``, ``action_pairs``.
+        ``nodes``, ``edges``, ``self_loops``, ``max_frequency``, ``total_frequency``,
+        ``with_state``, ``with_action``, ``state_pairs``, ``action_pairs``.
     """
     frequencies = [value for *_, value in graph.edges(data="frequency")]
     states, actions = ([about[key] for _, about in graph.nodes(data=True)] for key in _LISTS)
@@ -313,7 +311,6 @@ def statistics(graph: nx.Graph) -> Fields:
         "self_loops": nx.number_of_selfloops(graph),
         "max_frequency": max(frequencies, default=0),
         "total_frequency": sum(frequencies),
-        "types": dict(Counter(nx.get_node_attributes(graph, "type").values())),
         "with_state": sum(map(bool, states)),
         "with_action": sum(map(bool, actions)),
         "state_pairs": sum(map(len, states)),
@@ -322,9 +319,8 @@ def statistics(graph: nx.Graph) -> Fields:
 
 
 def statistics_table(graphs: dict[str, nx.Graph]) -> pd.DataFrame:
-    """The plain numbers of :func:`statistics`, one row a graph."""
-    rows = [{"graph": name} | statistics(graph) for name, graph in graphs.items()]
-    return pd.DataFrame(rows).drop(columns="types")
+    """The numbers of :func:`statistics`, one row a graph."""
+    return pd.DataFrame([{"graph": name} | statistics(graph) for name, graph in graphs.items()])
 
 
 def described(graph: nx.Graph, concepts: Concepts) -> nx.Graph:

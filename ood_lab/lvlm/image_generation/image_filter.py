@@ -11,14 +11,16 @@ import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
-from ood_lab.common.arguments import Count, Share
+from ood_lab.common.arguments import Share
 from ood_lab.lvlm.image_generation.compositions import Order, Orders
 from ood_lab.lvlm.image_text.base import ImageTextModel, Scores, purified
 from ood_lab.lvlm.scoring.human_verdicts import ACCEPT, REJECT, AuditVerdicts, read_audit
 
+#: Confidence above which an object is there.
+_DETECTED = 0.6
 _COLUMNS = [
     *("file", "criterion", "kind", "first", "second", "conf_first", "conf_second"),
-    *("detected", "kept", "reason", "prompt", "style"),
+    *("detected", "kept", "reason"),
 ]
 
 
@@ -32,21 +34,17 @@ class ConfidenceModel(Protocol):
 
 @dataclass(frozen=True)
 class Filter:
-    """Drops the images that do not show what their prompt names.
+    """Drops the images that do not show the entities that their prompt names.
+
+    What is seen with a confidence above 0.6 (the released code's) is no hallucination candidate.
 
     Args:
         min_conf: least confidence of an expected entity. The paper has .65, its code .2.
-        check_env: environments are expected, too.
-        keep_top: of the images of one prompt, the most confident ones; None = all.
-        detected_conf: what is seen with more than that is not a hallucination candidate.
         by_scene: a scene that is drawn in several styles is kept or dropped by the first of them,
             so that every style has the same scenes.
     """
 
     min_conf: Share = 0.65
-    check_env: bool = False
-    keep_top: Count | None = None
-    detected_conf: Share = 0.6
     by_scene: bool = False
 
     def table(self, orders: Orders, confidences: Scores, labels: Sequence[str]) -> pd.DataFrame:
@@ -66,28 +64,17 @@ class Filter:
         for order, seen in zip(orders, confidences, strict=True):
             pair = order.composition.pair
             both = [float(seen[column[name]]) for name in (pair.first, pair.second)]
-            expected = both if pair.kind == "ee" or self.check_env else both[:1]
+            expected = both if pair.kind == "ee" else both[:1]
             shows = order.annotated or min(expected) >= self.min_conf
-            rest = [n for n in labels if seen[column[n]] > self.detected_conf and n not in pair]
+            rest = [n for n in labels if seen[column[n]] > _DETECTED and n not in pair]
             about = (order.file, order.composition.criterion, pair.kind, pair.first, pair.second)
-            results = (*both, ",".join(rest), shows, "" if shows else "low confidence")
-            rows.append((*about, *results, order.prompt, (order.style, order.meta.get("split"))))
-        table = self._top(pd.DataFrame(rows, columns=_COLUMNS))
+            rows.append((*about, *both, ",".join(rest), shows, "" if shows else "low confidence"))
+        table = pd.DataFrame(rows, columns=_COLUMNS)
         if self.by_scene:
             scenes = [_scene(order) for order in orders]
             first = table.groupby(scenes, sort=False)[["kept", "reason"]].transform("first")
             table = table.assign(kept=first["kept"], reason=first["reason"])
-        return table.drop(columns=["prompt", "style"]).assign(verdict="")
-
-    def _top(self, table: pd.DataFrame) -> pd.DataFrame:
-        if self.keep_top is None or not len(table):
-            return table
-        total = (table["conf_first"] + table["conf_second"]).where(table["kept"], -1.0)
-        groups = total.groupby([table["prompt"], table["style"]])
-        beyond = table["kept"] & (groups.rank(ascending=False, method="first") > self.keep_top)
-        return table.assign(
-            kept=table["kept"] & ~beyond, reason=table["reason"].mask(beyond, "others are surer")
-        )
+        return table.assign(verdict="")
 
 
 def confidences_of(

@@ -8,7 +8,7 @@ answer of that call. The reply is "Yes" where some box of the object scores ``th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from ood_lab.common.arguments import Settings, Share
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json
-from ood_lab.common.grouping import distinct
+from ood_lab.common.grouping import distinct, grouped
 from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.chat.base import ChatModel, Reply, Request, Requests
@@ -168,9 +168,16 @@ class ObjectDetector(ChatModel):
         """One reply for each request, image by image.
 
         Raises:
-            UserError: a question names no object, or one that the model does not know.
+            UserError: a question has no image, or names no object or one that the model does not
+                know; an image cannot be read.
         """
-        yield from by_image(requests, self.check_objects, self.best_scores, self.threshold)
+        placed = [(*_object_of(request), request) for request in requests]
+        self.check_objects(sorted({name for _, name, _ in placed}))
+        for path, pairs in grouped((path, (name, item)) for path, name, item in placed).items():
+            objects = distinct(name for name, _ in pairs)
+            results = self.best_scores(load_rgb(path), objects)
+            for name, request in pairs:
+                yield _reply(request, results[name], self.threshold)
 
     def check_objects(self, objects: Sequence[str]) -> None:
         """Raises a UserError where the model has fixed classes, and not one of these."""
@@ -257,35 +264,6 @@ class ObjectDetector(ChatModel):
         return pd.DataFrame(rows, columns=["image", "category", "p"])
 
 
-def by_image(
-    requests: Requests,
-    check: Callable[[Sequence[str]], None],
-    find: Callable[[Image.Image, Sequence[str]], BestScores],
-    threshold: float,
-) -> Iterator[Reply]:
-    """Replies from one look at each image.
-
-    Args:
-        requests: about objects in images.
-        check: raises an error for objects that cannot be asked about.
-        find: best score of each object in an image.
-        threshold: of a yes.
-
-    Raises:
-        UserError: a question has no image or names no object; an image cannot be read.
-    """
-    images: dict[str, list[tuple[Request, str]]] = {}
-    for request in requests:
-        path, name = _object_of(request)
-        images.setdefault(path, []).append((request, name))
-    check(sorted({name for pairs in images.values() for _, name in pairs}))
-    for path, pairs in images.items():
-        objects = distinct(name for _, name in pairs)
-        results = find(load_rgb(path), objects)
-        for request, name in pairs:
-            yield _reply(request, results[name], threshold)
-
-
 def _object_of(request: Request) -> tuple[str, str]:
     """Path of the image and name of the object."""
     for message in request.messages:
@@ -295,7 +273,7 @@ def _object_of(request: Request) -> tuple[str, str]:
     raise UserError(
         "a detector answers questions about one object in an image only; the question "
         f"'{request.question.text}' names none; choose an "
-        "lvlm that reads text, or skip such questions (OODBench: task.bap_per_image=0)"
+        "lvlm that reads text, or skip such questions (OODBench: task.bap=false)"
     )
 
 

@@ -8,7 +8,6 @@ import pandas as pd
 
 from ood_lab.common.grouping import distinct
 from ood_lab.lvlm.pages.benchmark_page import ScoredRun, metric_table
-from ood_lab.lvlm.parsers import YES
 from ood_lab.lvlm.scoring.answer_differences import AGREEMENT
 from ood_lab.lvlm.scoring.kind_scores import KINDS
 from ood_lab.lvlm.scoring.scored_results import POOLED
@@ -22,20 +21,15 @@ WORDS = {
 }
 
 
-def yes_no_tables(
-    run: ScoredRun, metrics: Names, splits: Names, positive: str = YES
-) -> Iterator[Table]:
+def yes_no_tables(run: ScoredRun, metrics: Names, splits: Names) -> Iterator[Table]:
     """Whole sets, with unparsed answers treated both ways; once where none is unparsed.
 
     Args:
         run: with rows of :func:`yes_no_rows`.
         metrics: metric and heading.
         splits: set and what it is called.
-        positive: the positive class.
     """
-    notes = [
-        f"Positive class: {positive}. ± half of the 95% interval, from resampling question pairs."
-    ]
+    notes = ["Positive class: yes. ± half of the 95% interval, from resampling question pairs."]
     for title, part in by_way("Yes/no questions, %", run, metrics):
         yield metric_table(title, "split", whole(part), splits, metrics, notes=notes)
 

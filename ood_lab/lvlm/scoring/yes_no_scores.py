@@ -24,7 +24,7 @@ from ood_lab.lvlm.scoring.scored_results import (
     paired_contrasts,
     places,
 )
-from ood_lab.metrics.answer_metrics import TURNED, outcome_counts, yes_no_metrics
+from ood_lab.metrics.answer_metrics import outcome_counts, yes_no_metrics
 from ood_lab.metrics.resampling.clustered_bootstrap import (
     Metrics,
     cluster_sums,
@@ -60,7 +60,6 @@ def yes_no_rows(
     splits: Sequence[str],
     first: Unparsed,
     *,
-    positive: str = YES,
     groups: Mapping[str, str] | None = None,
     finer: Sequence[str] = (),
     every: str = POOLED,
@@ -78,7 +77,6 @@ def yes_no_rows(
         judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         splits: names of the sets, in order.
         first: the way of treating unparsed answers that comes first.
-        positive: the positive class of precision, recall and F1.
         groups: metric → column: the share of the column's groups all of whose questions are right.
             Intervals resample groups.
         finer: columns whose values are parts of each set.
@@ -89,8 +87,8 @@ def yes_no_rows(
     rows = judgements[judgements["task"] == YES_NO]
     for keys, part, kept, read in by_place(rows, splits, first, min_count, finer, every):
         counts, clusters = class_counts(read), clusters_of(read)
-        results = clustered(counts, metrics_of(rows, positive), clusters, resampling=resampling)
-        units = _units(cluster_sums(counts, clusters), positive)
+        results = clustered(counts, metrics_of(rows), clusters, resampling=resampling)
+        units = _units(cluster_sums(counts, clusters))
         yield from estimate_rows(
             keys, results.estimates(), clusters_of(kept).nunique(), part, units
         )
@@ -176,28 +174,18 @@ def clusters_of(rows: pd.DataFrame) -> pd.Series:
     return rows[RESAMPLED].fillna(pairs) if RESAMPLED in rows else pairs
 
 
-def _units(sums: Ints, positive: str) -> dict[str, int]:
+def _units(sums: Ints) -> dict[str, int]:
     """How many clusters precision, recall and F1 rest on: those with a count in the denominator."""
-    tp, fp, _, fn, lost, _ = ((sums if positive == YES else sums[:, TURNED]) > 0).T
+    tp, fp, _, fn, lost, _ = (sums > 0).T
     said, true = int((tp | fp).sum()), int((tp | fn | lost).sum())
     known = {"precision": said, "recall": true, "f1": min(said, true)}
     return {metric: n for metric, n in known.items() if n}
 
 
-def metrics_of(rows: pd.DataFrame, positive: str) -> Metrics:
-    """:func:`~ood_lab.metrics.answer_metrics.yes_no_metrics` with this positive class.
-
-    The rate of "yes" is that of "yes" in any case. Recall is that of the parsers of all ``rows``.
-    """
+def metrics_of(rows: pd.DataFrame) -> Metrics:
+    """:func:`~ood_lab.metrics.answer_metrics.yes_no_metrics`, its recall that of the parsers."""
     parsers = {parser_named(name).recall_of for name in rows["parser"].unique() if name in PARSERS}
-    metrics = partial(yes_no_metrics, recall_of="answered" if parsers == {"answered"} else "asked")
-    if positive == YES:
-        return metrics
-
-    def turned(counts: NDArray[Any]) -> dict[str, Floats]:
-        return metrics(counts[..., TURNED]) | {"yes_rate": metrics(counts)["yes_rate"]}
-
-    return turned
+    return partial(yes_no_metrics, recall_of="answered" if parsers == {"answered"} else "asked")
 
 
 def class_counts(rows: pd.DataFrame, positive: str = YES) -> Ints:
@@ -230,9 +218,7 @@ def pair_table(judgements: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
     return first[[name for name in known if name in first]].join(pd.DataFrame(sums, columns=COUNTS))
 
 
-def model_contrasts(
-    judgements: pd.DataFrame, *, positive: str = YES, resampling: Resampling
-) -> pd.DataFrame:
+def model_contrasts(judgements: pd.DataFrame, *, resampling: Resampling) -> pd.DataFrame:
     """How models differ on the same yes/no questions, all of them together.
 
     Pairs of which any model lacks an answer (a failed request) are skipped; an unparsed answer is
@@ -240,14 +226,16 @@ def model_contrasts(
 
     Args:
         judgements: the answers of all models, with ``model``.
-        positive: the positive class.
         resampling: of the bootstrap.
     """
     rows = judgements[judgements["task"] == YES_NO]
     rows = rows[kept_rows(rows, "wrong")]
-    metrics = metrics_of(rows, positive)
     return paired_contrasts(
-        class_counts(rows), clusters_of(rows), rows["model"], metrics, resampling=resampling
+        class_counts(rows),
+        clusters_of(rows),
+        rows["model"],
+        metrics_of(rows),
+        resampling=resampling,
     )
 
 

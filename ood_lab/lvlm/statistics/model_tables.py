@@ -127,8 +127,8 @@ def errors_together(wrong: Wrong) -> pd.DataFrame:
 Counts = Ints
 #: Image and category.
 Pairs = Collection[tuple[str, str]]
-#: Subsets of the hard pairs at most, as in the paper.
-_SUBSETS = 1000
+#: Subsets of the hard pairs at most, and their pairs (1,000 questions), as in the paper.
+_SUBSETS, _SUBSET_PAIRS = 1000, 500
 
 
 def add_degradations(
@@ -190,7 +190,6 @@ def add_hard(
     pairs: tuple[Pairs, Pairs],
     *,
     ood_split: str,
-    subset: int,
     resampling: Resampling,
 ) -> None:
     """``hard``: E1 to E5; ``samples``: metrics on ID, OOD and hard pairs, and the drop from ID.
@@ -200,7 +199,6 @@ def add_hard(
         sides: model → counts of its ID, OOD and hard pairs, ``[P, 4]`` each.
         pairs: the OOD and the hard ones.
         ood_split: name of the OOD split.
-        subset: hard pairs of a random subset.
         resampling: of the subsets; no more than 1,000 are drawn.
     """
     rows = []
@@ -218,7 +216,6 @@ def add_hard(
         inside,
         ood,
         counts[2],
-        pairs=subset,
         draws=min(resampling.draws, _SUBSETS),
         seed=resampling.seed,
     )
@@ -284,7 +281,6 @@ def resampling_test(
     ood_accuracy: Floats,
     hard_pairs: Ints,
     *,
-    pairs: int = 500,
     draws: int = 1000,
     seed: int = 0,
 ) -> tuple[dict[str, float], Draws]:
@@ -298,7 +294,6 @@ def resampling_test(
         id_accuracy: of M models on ID pairs, ``[M]``.
         ood_accuracy: on OOD pairs, ``[M]``.
         hard_pairs: TP, FP, TN, FN of every model and hard pair, ``[M, P, 4]``.
-        pairs: of a subset (500 pairs are 1,000 questions); all of them where there are fewer.
         draws: B.
         seed: of the subsets.
 
@@ -312,7 +307,7 @@ def resampling_test(
 
     rng = np.random.default_rng(seed)
     count = hard_pairs.shape[1]
-    size = min(pairs, count)
+    size = min(_SUBSET_PAIRS, count)
     subsets = (rng.choice(count, size, replace=False) for _ in range(draws))
     sample = np.stack([degradations(hard_pairs[:, subset]) for subset in subsets])
     ood, hard = id_accuracy - ood_accuracy, degradations(hard_pairs)

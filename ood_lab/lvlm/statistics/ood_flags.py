@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from math import comb
 from typing import Any
 
 import numpy as np
@@ -42,8 +41,8 @@ KIND = Kind("ood_flags", "image", ("split", PART, BY, "n_models"))
 _WORDS = {ANSWERS: "what it gets wrong", DIVISION: "its own division"}
 #: OOD samples of all splits together.
 OOD = "ood"
-#: Orders in which models are added: as they were named; each next one adds the most; any.
-GIVEN, BEST, ANY = "given order", "best order", "mean of all orders"
+#: Orders in which models are added: as they were named; each next one adds the most.
+GIVEN, BEST = "given order", "best order"
 
 
 def flags_of_models(
@@ -86,9 +85,8 @@ def flag_results(
 
     ``flagged = |S ∩ E_m| / |S|`` of the samples ``S`` of a split and of what model ``m`` flags,
     ``E_m``; of ID it is the share of false alarms. ``flagged_union`` is that of
-    ``E_1 ∪ ... ∪ E_k`` on all OOD samples: in the given order; in the best one, in which each next
-    model adds the most; and the mean of all orders, ``1 - mean over samples of
-    C(M - m, k) / C(M, k)``, where ``m`` models flag a sample. Intervals resample images.
+    ``E_1 ∪ ... ∪ E_k`` on all OOD samples: in the given order, and in the best one, in which each
+    next model adds the most. Intervals resample images.
 
     Args:
         flags: model → ``[P]``, which samples it flags.
@@ -116,16 +114,12 @@ def flag_results(
     for split, inside in {OOD: outside, **sets}.items():
         for m, name in enumerate(names):
             add(name, every[inside, m], inside, "flagged", split=split, n_models=1)
-    flagged, total = every[outside], len(names)
+    flagged = every[outside]
     together = partial(add, inside=outside, metric="flagged_union", split=OOD)
-    for order, chosen in ((GIVEN, [*range(total)]), (BEST, _best_order(flagged))):
+    for order, chosen in ((GIVEN, [*range(len(names))]), (BEST, _best_order(flagged))):
         unions = np.logical_or.accumulate(flagged[:, chosen], axis=1)
         for k, m in enumerate(chosen):
             together(names[m], unions[:, k], part=order, n_models=k + 1)
-    votes = flagged.sum(axis=1)
-    for k in range(1, total + 1):
-        missed = np.array([comb(total - m, k) / comb(total, k) for m in range(total + 1)])[votes]
-        together("any", 1 - missed, part=ANY, n_models=k)
     table = KIND.table(rows, model=None, seed=resampling.seed)
     return table.assign(model=[row["model"] for row in rows])
 
@@ -193,7 +187,7 @@ def flag_figures(results: pd.DataFrame) -> Iterator[PlannedFigure]:
 
 
 def _union_lines(union: pd.DataFrame) -> Figure:
-    orders = {item: item for item in (GIVEN, BEST, ANY)}
+    orders = {item: item for item in (GIVEN, BEST)}
     axis = ("number of models", "flagged, % of OOD")
     groups = list(union.groupby(BY, sort=False))
     titles = [f"by {_WORDS[str(by)]}" for by, _ in groups]

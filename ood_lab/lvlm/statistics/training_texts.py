@@ -3,146 +3,53 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
-import yaml
-from pydantic import ConfigDict, TypeAdapter
-from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from ood_lab.clip import ClipModel
 from ood_lab.common.arguments import Fields
-from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import file_sha256
-from ood_lab.common.files import YAML_LOADER, read_texts
+from ood_lab.common.files import read_texts
 from ood_lab.common.hints import check_known
 from ood_lab.lvlm.parsers.base import english
 from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.metrics.resampling.intervals import bayes_interval, clopper_pearson
-from ood_lab.schema.arrays import Reals
 from ood_lab.schema.results import Tables
 
 #: Category → its other names.
 Synonyms = Mapping[str, Sequence[str]]
 _COLUMNS = ("category", "synonym")
-_WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
-#: Words of a phrase at most, and phrases that a CLIP is asked about: those of the most texts.
-_LONGEST, _MOST = 3, 5000
 
 
 def read_synonyms(path: Path, categories: Iterable[str]) -> dict[str, list[str]]:
     """Other names of the categories.
 
     Args:
-        path: a CSV with the columns ``category`` and ``synonym`` (others are not read), or YAML: a
-            list of the same, or ``category: [synonym, ...]``.
+        path: a CSV with the columns ``category`` and ``synonym``; others are not read.
         categories: those that there are.
 
     Raises:
         UserError: the file is missing, of another layout, names a category that there is not, or
             has an empty synonym.
     """
+    if not path.is_file():
+        raise UserError(f"task.synonyms={path}: there is no such file")
+    table = read_texts(path, _COLUMNS, f"task.synonyms={path}")
     known = sorted(set(categories))
     results: dict[str, list[str]] = {}
-    for place, (category, synonym) in enumerate(_rows(path), 1):
+    rows = zip(table["category"], table["synonym"], strict=True)
+    for place, (category, synonym) in enumerate(rows, 1):
         check_known([category], known, f"task.synonyms={path} names the category '{{name}}'")
         if not synonym.strip():
             raise UserError(f"task.synonyms={path}: synonym {place} (of '{category}') is empty")
         if synonym.strip() not in results.setdefault(category, []):
             results[category].append(synonym.strip())
     return results
-
-
-#: ``category: [synonym, ...]``, or rows of both.
-_SYNONYMS: TypeAdapter[dict[str, list[str | None]] | list[dict[str, str | None]]] = TypeAdapter(
-    dict[str, list[str | None]] | list[dict[str, str | None]],
-    config=ConfigDict(coerce_numbers_to_str=True),
-)
-
-
-def _rows(path: Path) -> list[tuple[str, str]]:
-    if not path.is_file():
-        raise UserError(f"task.synonyms={path}: there is no such file")
-    if path.suffix == ".csv":
-        table = read_texts(path, _COLUMNS, f"task.synonyms={path}")
-        return list(zip(table["category"], table["synonym"], strict=True))
-    if path.suffix not in (".yaml", ".yml"):
-        raise UserError(f"task.synonyms={path}: give a file that ends in .csv or .yaml")
-    layout = (
-        f"task.synonyms={path} is neither 'category: [synonym, ...]' nor a list of category and "
-        "synonym"
-    )
-    with reported_as(layout, (yaml.YAMLError, ValueError, KeyError)):
-        content = _SYNONYMS.validate_python(
-            yaml.load(path.read_text(encoding="utf-8"), YAML_LOADER)
-        )
-        if isinstance(content, list):
-            return [(str(row["category"]), row["synonym"] or "") for row in content]
-        return [(category, item or "") for category, names in content.items() for item in names]
-
-
-def phrases(texts: Iterable[str]) -> Counter[str]:
-    """Phrases of one to three words, in lower case, and in how many texts each occurs.
-
-    No phrase reaches over a comma, a full stop or the like, none begins or ends with a word that
-    has no meaning by itself (*the*, *of*, scikit-learn's English list), and none has a digit.
-    """
-    results: Counter[str] = Counter()
-    for text in texts:
-        inside: set[str] = set()
-        for part in re.split(r"[^\w\s'’-]+", text.lower()):
-            words = part.split()
-            for start in range(len(words)):
-                for end in range(start + 1, min(start + _LONGEST, len(words)) + 1):
-                    run = words[start:end]
-                    edges = {run[0], run[-1]}
-                    if all(map(_WORD.fullmatch, run)) and not edges & ENGLISH_STOP_WORDS:
-                        inside.add(" ".join(run))
-        results.update(inside)
-    return results
-
-
-def nearest_phrases(
-    categories: Sequence[str],
-    texts: Iterable[str],
-    encode: Callable[[Sequence[str]], Reals],
-    most: int,
-    known: Iterable[str] = (),
-) -> pd.DataFrame:
-    """For each category the phrases of a corpus that a text tower finds nearest: suggestions.
-
-    What names a category already, its plural included, is cut out of the texts first: it counts
-    already, or it means another category. A text tower knows what goes together
-    as well as what means the same (*fork* is near to *plate*), so that a person has to choose.
-
-    Args:
-        categories: their names.
-        texts: of the corpus.
-        encode: normalised features of N texts, ``[N, D]``.
-        most: phrases per category.
-        known: names that are known in addition to these categories: of other ones, and synonyms.
-
-    Returns:
-        ``category, synonym, cosine, texts`` (how many have the phrase); nearest first.
-    """
-    named = naming(tuple(sorted({*categories, *known})))
-    counts = phrases(named.sub(",", text) for text in texts)
-    kept = [phrase for phrase, _ in counts.most_common(_MOST)]
-    if not kept:
-        return pd.DataFrame(columns=["category", "synonym", "cosine", "texts"])
-    cosines = encode(list(categories)) @ encode(kept).T
-    rows = [
-        (category, kept[place], float(row[place]), counts[kept[place]])
-        for category, row in zip(categories, cosines, strict=True)
-        for place in np.argsort(-row, kind="stable")[:most]
-    ]
-    return pd.DataFrame(rows, columns=["category", "synonym", "cosine", "texts"])
 
 
 class CorpusOverlap(NamedTuple):
@@ -215,14 +122,12 @@ class Corpora:
         texts: model → ``image`` and ``text``.
         pairs: image and category.
         synonyms: other names that count, by category.
-        categories: that synonyms may be of; not all of them need have a pair.
-        told: what counts as a name, for the manifest; what is suggested is added.
+        told: what counts as a name, for the manifest.
     """
 
     texts: Tables
     pairs: Sequence[tuple[str, str]]
     synonyms: Synonyms
-    categories: Collection[str]
     told: Fields
 
     @classmethod
@@ -239,7 +144,7 @@ class Corpora:
             files: model → CSV.
             pairs: image and category.
             synonyms: a file of them.
-            categories: see the class.
+            categories: that synonyms may be of; not all of them need have a pair.
 
         Raises:
             UserError: a file is missing, damaged or lacks a column; see also
@@ -259,7 +164,7 @@ class Corpora:
                 "synonyms_sha256": file_sha256(synonyms),
                 "synonyms_of": known,
             }
-        return cls(texts, pairs, known, categories, told)
+        return cls(texts, pairs, known, told)
 
     def overlap(self, into: Findings, epsilon: float) -> None:
         """``overlap``, a row per model, and ``screening``: how many of them know few of the pairs.
@@ -292,32 +197,3 @@ class Corpora:
             f"A text names a category by its name, its plural, or one of {count:,} synonyms of "
             f"{len(self.synonyms):,} categories ({Path(self.told['synonyms']).name})."
         )
-
-    def suggest(self, into: Findings, clip: ClipModel, most: int) -> None:
-        """``suggestions``: see :func:`~ood_lab.lvlm.statistics.training_texts.nearest_phrases`.
-
-        Args:
-            into: where the table goes.
-            clip: whose text tower says what is near; its first template surrounds a phrase.
-            most: phrases per category.
-        """
-        template = clip.templates[0]
-
-        def encode(phrases: Sequence[str]) -> Reals:
-            return clip.encode_text([template.format(phrase) for phrase in phrases]).cpu().numpy()
-
-        categories = sorted({category for _, category in self.pairs})
-        texts = (text for table in self.texts.values() for text in table["text"])
-        known = [*self.categories, *(name for item in self.synonyms.values() for name in item)]
-        into.tables["suggestions"] = nearest_phrases(categories, texts, encode, most, known)
-        self.told["suggestions"] = {
-            "clip": clip.identity,
-            "template": template,
-            "per_category": most,
-            "counted": False,
-        }
-        into.notes["suggestions"] = [
-            f"Nearest to '{template.format('CATEGORY')}' for the text tower of {clip.name}. None "
-            "of them counts: delete from suggestions.csv what means something else, and give the "
-            "file back as task.synonyms=FILE."
-        ]

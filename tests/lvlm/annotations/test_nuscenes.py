@@ -153,13 +153,9 @@ def test_front_keyframes_of_the_validation_scenes(place):
 
 
 def test_settings(place):
-    seen = source(place, min_visibility=2).read()
-    assert seen.objects["category"].tolist() == ["car"]
     everything = source(place, scenes="all").read()
     assert len(everything.images) == 2
     assert (everything.objects["category"] == "car").sum() == 2
-    named = source(place, scenes=["scene-0061"]).read()
-    assert named.images["file"].tolist() == ["samples/CAM_FRONT/other.jpg"]
 
 
 def test_boxes_end_at_the_border_and_behind_the_camera():
@@ -204,10 +200,6 @@ def rewrite(place, table, change):
 def test_mistakes_name_the_culprit(place, monkeypatch):
     with pytest.raises(UserError, match=r"v1.0-trainval.*does not exist"):
         NuScenesAnnotations(place).read()
-    with pytest.raises(UserError, match="give 1 to 4"):
-        source(place, min_visibility=0).read()
-    with pytest.raises(UserError, match=r"no scene 'scene-0062': did you mean 'scene-0061'"):
-        source(place, scenes=["scene-0062"]).read()
     rewrite(place, "category", lambda rows: [r.update(name="vehicle.tram") for r in rows])
     with pytest.raises(UserError, match=r"no category 'vehicle.tram'"):
         source(place).read()

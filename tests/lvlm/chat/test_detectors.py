@@ -10,7 +10,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.answers.answer_files import AnswerStore
 from ood_lab.lvlm.answers.answer_requests import answers_to
-from ood_lab.lvlm.image_text.clip_threshold import ClipThreshold
+from ood_lab.lvlm.image_text.clip import label_features
 from ood_lab.lvlm.image_text.object_detectors import ObjectDetector
 from ood_lab.lvlm.questions.question_files import Question
 
@@ -240,25 +240,10 @@ def test_closed_vocabulary_knows_its_classes_only(yolos, images, tmp_path):
         ask(model, [question(0, images[0], "dig")], tmp_path)
 
 
-def test_clip_threshold_is_the_cosine(images, tmp_path):
-    clip, names = load_clip("scenes_64"), ("book", "cup", "plant")
-    model = ClipThreshold(clip, threshold=-1.0, device="cpu")
-    asked = [question(k, images[0], name) for k, name in enumerate(names)]
-    assert ask(model, asked, tmp_path) == [("Yes", None)] * 3
-    with Image.open(images[0]) as file:
-        found = model._found(file.convert("RGB"), names)
-        pixels = clip.preprocess(file.convert("RGB"))[None]
-    wanted = clip.encode_image(pixels) @ clip.encode_text(["a photo of a cup"]).T
-    assert found["cup"] == pytest.approx(float(wanted), abs=1e-5)
-    assert ask(ClipThreshold(clip, threshold=1.0), asked, tmp_path) == [("No", None)] * 3
-
-
-def test_a_clip_that_does_not_come_to_the_object_is_one_error(images, tmp_path):
+def test_a_clip_that_does_not_come_to_the_object_is_one_error():
     """It spells words that it does not know, and reads ten tokens."""
-    model = ClipThreshold(load_clip("scenes_64"), template="an image contains {}", device="cpu")
-    asked = [question(k, images[0], name) for k, name in enumerate(("book", "cup"))]
     with pytest.raises(UserError, match=r"reads the same with .* 'a photo of a \{\}'"):
-        ask(model, asked, tmp_path)
+        label_features(load_clip("scenes_64"), ("book", "cup"), "an image contains {}")
 
 
 def test_confidences_of_labels_are_those_of_the_chat_model(owl, grounding_dino, images):

@@ -148,18 +148,10 @@ def test_filter_asks_for_both_entities_and_lists_what_else_is_seen():
     assert summary(table) == {"standard": {"made": 2, "kept": 1}}
 
 
-def test_environments_are_asked_for_only_if_wished():
+def test_environments_are_not_asked_for():
     orders = SceneRenderer(size=64).plan([PLACED], seed=0)
     seen = np.array([[0.9, 0.0, 0.0, 0.1]], np.float32)
     assert Filter().table(orders, seen, LABELS)["kept"].all()
-    assert not Filter(check_env=True).table(orders, seen, LABELS)["kept"].any()
-
-
-def test_only_the_surest_images_of_a_prompt():
-    seen = np.array([[0.7, 0.7, 0, 0], [0.9, 0.9, 0, 0], [0.1, 0.1, 0, 0]], np.float32)
-    table = Filter(keep_top=1).table(orders_of(3), seen, LABELS)
-    assert table["kept"].tolist() == [False, True, False]
-    assert table["reason"].tolist() == ["others are surer", "", "low confidence"]
 
 
 def test_a_scene_is_kept_in_all_styles_or_in_none():

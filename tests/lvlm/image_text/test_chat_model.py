@@ -74,7 +74,7 @@ def test_the_softmax_of_log_odds_is_the_chance_of_one_label_among_those_absent(i
     model = Scripted(table(*chances))
     scores = ChatScores(model, tmp_path / "answers").scores(images, LABELS)
     present = np.array([[True, False, False], [True, True, False]])
-    labels = ImageLabels((0, 1), tuple(LABELS), present, ~present)
+    labels = ImageLabels((0, 1), tuple(LABELS), present)
     # The first image's p_c: only the cat is there, of all cases in which one of the three is.
     only = [
         math.prod(p if k == label else 1 - p for k, p in enumerate(chances[0]))
@@ -91,7 +91,7 @@ def test_replies_without_probabilities_count_and_tie(images, tmp_path):
     scores = ChatScores(model, tmp_path / "answers").scores(images, LABELS)
     assert np.sign(scores).tolist() == [[1, -1, 0], [-1, 1, 1]]
     present = np.array([[False, True, True], [True, False, True]])
-    labels = ImageLabels((0, 1), tuple(LABELS), present, ~present)
+    labels = ImageLabels((0, 1), tuple(LABELS), present)
     # Case 1: only the cat of a is seen, which is not there; in b a car and a dog tie.
     case_1 = Rule(threshold=1e-13).flags(scores, labels)
     assert case_1.tolist() == [[False, True, True], [False, False, False]]

@@ -38,7 +38,6 @@ from ood_lab.lvlm.concepts.concepts import (
     merged,
     neighbours,
     read_graphml,
-    statistics,
     statistics_table,
     write_graphml,
 )
@@ -140,7 +139,6 @@ class Ode(CaptionBenchmark):
         origins: name of a set → ``annotations``, or a table of photographs with the columns ``file,
             first, second``: questions are about the pairs that all of them show, in every origin,
             made images included, see :mod:`ood_lab.lvlm.image_generation.photographs`.
-        balance: as many images of every criterion.
         batch_size: images that are made at a time.
         released: graphs, candidates and questions as ODE's code makes them, see
             :mod:`ood_lab.lvlm.benchmarks.ode.criteria`.
@@ -158,7 +156,6 @@ class Ode(CaptionBenchmark):
     filter: Filter | None
     audit: str | None
     origins: Mapping[str, str] | None
-    balance: bool
     batch_size: BatchSize
     released: bool
     clustering: Clustering
@@ -249,7 +246,6 @@ class Ode(CaptionBenchmark):
         plan = generator.plan(compositions, run.seed)
         orders = make(plan, generator, run.folder, self.batch_size)
         run.record.generator = dict(generator.made_with)
-        run.record.graph = statistics(graphs[self.construction.graph])
         run.record.generated = len(orders)
         detected: dict[str, list[str]] = {}
         made = orders
@@ -263,7 +259,7 @@ class Ode(CaptionBenchmark):
         ranking = first_ends if self.released else neighbours
         pictures = pictures_of(orders, graphs["T"], ranking, detected)
         pictures = paired(pictures) if self.origins else pictures
-        pictures = balanced(pictures, run.seed) if self.balance else pictures
+        pictures = balanced(pictures, run.seed)
         shown = {(item.criterion, item.truth[:2]) for item in pictures}
         log.info("%d pictures of %d pairs", len(pictures), len(shown))
         return pictures

@@ -44,7 +44,6 @@ from ood_lab.lvlm.concepts.concepts import (
     Concepts,
     Pair,
     Pairs,
-    Which,
     all_pairs,
     counted,
     described,
@@ -162,13 +161,11 @@ class OdeConstruction:
 
     Args:
         criteria: by name; None = this one is skipped.
-        graph: ``T`` or ``H``.
         limit: pairs of each kind and criterion.
         draws: draws of attributes for a pair.
     """
 
     criteria: Mapping[str, Criterion | None]
-    graph: Which = "T"
     limit: Count = 40
     draws: Count = 1
 
@@ -190,10 +187,10 @@ class OdeConstruction:
         Raises:
             UserError: there is nothing that it can show, or a criterion finds no pair.
         """
-        graph = generator.drawable(graphs[self.graph])
+        graph = generator.drawable(graphs["T"])
         if graph.number_of_nodes() < 2:
             raise UserError(
-                f"none of the graph's {graphs[self.graph].number_of_nodes():,} concepts can be "
+                f"none of the graph's {graphs['T'].number_of_nodes():,} concepts can be "
                 "drawn by this generator: choose generator=diffusers generator.path=DIR"
             )
         criteria = without_none(self.criteria)

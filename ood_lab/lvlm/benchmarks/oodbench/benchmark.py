@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from ood_lab.common.arguments import Count, Fields, InnerShare, Natural
+from ood_lab.common.arguments import Count, Fields, InnerShare
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, write_table
 from ood_lab.common.random_streams import Resampling
@@ -44,7 +44,7 @@ from ood_lab.schema.run_record import RunRecord
 #: Settings that must be the same: counts are added up over the data sets.
 _SAME = (
     *("case1", "combine", "threshold", "id_pairing", "most_pairs"),
-    *("form", "cot_article", "bap_per_image", "uncut"),
+    *("form", "bap", "uncut"),
 )
 
 
@@ -125,7 +125,6 @@ class OODBench(Benchmark):
 
     Args:
         case1, combine, threshold: see :class:`~ood_lab.lvlm.benchmarks.oodbench.division.Rule`.
-        verified_only: of federated annotations, only verified labels count as absent.
         audit: ``audit.csv`` with verdicts: rejected pairs are skipped.
         id_pairing, id_pairs, most_pairs, uncut: see
             :class:`~ood_lab.lvlm.benchmarks.oodbench.question_pairs.Pairing`.
@@ -133,10 +132,9 @@ class OODBench(Benchmark):
             place of the first stage. They are pooled: results of a split are of all of them, and
             those of each data set are next to them.
         form: ``plain``, ``cot``, a chain of thought, or ``both``, which are then compared.
-        cot_article, bap_per_image: see
+        bap: see
             :class:`~ood_lab.lvlm.benchmarks.oodbench.question_building.QuestionSettings`.
         unparsed: which of the two ways of treating unparsed answers is printed first.
-        gate_c_on_e: BAP: a count is right only where the existence is.
 
     Raises:
         UserError: see :meth:`check`, the annotations and the models.
@@ -145,7 +143,6 @@ class OODBench(Benchmark):
     case1: Case1
     combine: Combine
     threshold: InnerShare
-    verified_only: bool
     audit: str | None
     id_pairing: IdPairing
     id_pairs: Count | None
@@ -153,10 +150,8 @@ class OODBench(Benchmark):
     uncut: bool
     datasets: Sequence[str]
     form: Forms
-    cot_article: bool
-    bap_per_image: Natural
+    bap: bool
     unparsed: Unparsed
-    gate_c_on_e: bool
     words: ClassVar[BenchmarkWords] = page.WORDS
     files: ClassVar[Sequence[str]] = ("questions", "datasets", "answers", "levels", "audit")
 
@@ -188,7 +183,7 @@ class OODBench(Benchmark):
     def _divided(self, run: BenchmarkSession) -> Questions:
         """Questions about the data set of ``annotations=...``."""
         annotations = run.inputs.annotations
-        labels = labels_of(annotations, self.verified_only)
+        labels = labels_of(annotations)
         folder = run.features / "image_text"
         scores = {
             n: cached_scores(m, annotations, folder) for n, m in run.inputs.image_text.items()
@@ -222,9 +217,8 @@ class OODBench(Benchmark):
         log.info("annotated pairs by split: %s", results)
 
         how = QuestionSettings(
-            cot_article=self.cot_article,
             parser=self.parser_of_questions,
-            bap_per_image=self.bap_per_image,
+            bap=self.bap,
         )
         return in_forms(
             self.form,
@@ -235,7 +229,6 @@ class OODBench(Benchmark):
         """See the base class."""
         return results_of(
             judgements["judged"],
-            gate_c_on_e=self.gate_c_on_e,
             unparsed=self.unparsed,
             **run.options,
         )
@@ -246,7 +239,7 @@ class OODBench(Benchmark):
 
     def contrasts(self, judgements: Tables, resampling: Resampling) -> pd.DataFrame:
         """See the base class."""
-        return contrasts(judgements["judged"], gate_c_on_e=self.gate_c_on_e, resampling=resampling)
+        return contrasts(judgements["judged"], resampling=resampling)
 
     def blocks(self, run: ScoredRun) -> PageBlocks:
         """See the base class."""

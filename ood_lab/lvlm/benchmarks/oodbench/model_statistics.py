@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from ood_lab.common.arguments import Count, Natural, Share
+from ood_lab.common.arguments import Count, Share
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import packaged_table, read_config, read_table, write_csv, write_table
@@ -43,7 +43,7 @@ from ood_lab.lvlm.statistics.ood_flags import (
 )
 from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.lvlm.statistics.training_texts import Corpora
-from ood_lab.report.rendering.blocks import Folded, Section, Text
+from ood_lab.report.rendering.blocks import Section, Text
 from ood_lab.report.rendering.drawing import optional
 from ood_lab.report.rendering.metric_definitions import MISSING, p_text, percent
 from ood_lab.report.rendering.page import Page
@@ -57,7 +57,6 @@ from ood_lab.schema.run_record import RunRecord
 
 #: Draws behind the tables.
 DRAWS = "draws.parquet"
-SUGGESTIONS = "suggestions"
 _SHOWN = packaged_table(__package__, "statistic_words.yaml")
 #: Table, and what is above it; in this order.
 TITLES: Names = _SHOWN["titles"]
@@ -96,9 +95,9 @@ def statistics_sentences(results: Findings, splits: pd.Series, ood: str) -> Iter
     yield f"{said}."
 
 
-def statistics_tables(results: Findings) -> list[Table | Folded]:
+def statistics_tables(results: Findings) -> list[Table]:
     """The tables, by the name of their file, as people read them; see :data:`TITLES`."""
-    tables: list[Table | Folded] = []
+    tables: list[Table] = []
     for name, title in TITLES.items():
         if name not in results.tables:
             continue
@@ -112,8 +111,7 @@ def statistics_tables(results: Findings) -> list[Table | Folded]:
         names = max(1, [*texts, False].index(False))
         heads = [Head(_words(str(head))) for head in rows]
         table = Table(title, heads, cells, names=names, notes=results.notes.get(name, ()))
-        # A row for every category is too long for a terminal.
-        tables.append(Folded(title, [table], page_only=True) if name == SUGGESTIONS else table)
+        tables.append(table)
     return tables
 
 
@@ -160,8 +158,7 @@ class OODBenchStatistics:
     """Writes ``degradation.csv`` and, where their inputs are given, the other tables.
 
     ``signature.csv`` and ``tost.csv`` (``open``), ``hard.csv`` (``hard``), ``mmd.csv``
-    (``train``), ``overlap.csv`` and ``screening.csv`` (``corpora``), ``suggestions.csv``
-    (``suggestions``).
+    (``train``), ``overlap.csv`` and ``screening.csv`` (``corpora``).
 
     ``comparison.csv`` (McNemar, bootstrap by pair, Holm; all splits) and, of the errors on
     ``split``, ``errors.csv``, ``wrong_by.csv`` and ``errors_together.csv`` are always there, and
@@ -178,7 +175,6 @@ class OODBenchStatistics:
         open: names of the models whose degradations make the signature.
         eta_resample: see :func:`ood_lab.lvlm.statistics.degradation.signature_tost`.
         hard: runs of the same models on hard pairs, in the same order.
-        hard_pairs: of a random subset of the hard pairs.
         train: a run that divided the training split by the same rule.
         encoder, encoder_weights: network of timm that MMD's features come from, and the file of
             its weights; None = ``clip=...``.
@@ -187,8 +183,6 @@ class OODBenchStatistics:
         epsilon: largest share of known pairs that is negligible.
         synonyms: see :func:`ood_lab.lvlm.statistics.training_texts.read_synonyms`; without them a
             text names a category only by its name and its plural.
-        suggestions: phrases of the corpora that ``clip=...`` finds nearest to each category, to be
-            looked through and given back as ``synonyms``; none counts by itself.
         foreign_clip: take a CLIP that comes with the package for images that it knows nothing of.
         report: write the page, ``statistics.html``.
 
@@ -205,7 +199,6 @@ class OODBenchStatistics:
     open: Sequence[str]
     eta_resample: Count
     hard: Sequence[str]
-    hard_pairs: Count
     train: str | None
     encoder: str | None
     encoder_weights: str | None
@@ -213,7 +206,6 @@ class OODBenchStatistics:
     corpora: Mapping[str, str]
     epsilon: Share
     synonyms: str | None
-    suggestions: Natural
     foreign_clip: bool
     report: bool
 
@@ -221,9 +213,9 @@ class OODBenchStatistics:
         """Computes, writes and shows all of it."""
         runs, hard = read_runs(self.runs), read_runs(self.hard)
         self._check(runs, hard)
-        first, needs_clip = next(iter(runs.values())), self.encoder is None or self.suggestions > 0
+        first = next(iter(runs.values()))
         sources = (self.train, built_in(first) or first.folder)
-        if self.train is not None and needs_clip and not self.foreign_clip:
+        if self.train is not None and self.encoder is None and not self.foreign_clip:
             for folder in sources:
                 images = {"annotations": read_config(Path(str(folder))).get("annotations")}
                 refuse_foreign({**run.inputs.settings, **images}, ("annotations",), ("clip",))
@@ -248,14 +240,11 @@ class OODBenchStatistics:
                 {name: (*losses[name], on_hard[name]) for name in losses},
                 self._both_kinds(first, pairs[ood], next(iter(hard.values()))),
                 ood_split=self.split,
-                subset=self.hard_pairs,
                 resampling=resampling,
             )
         if corpora is not None:
             run.record.overlap = corpora.told
             corpora.overlap(results, self.epsilon)
-            if self.suggestions:
-                corpora.suggest(results, run.inputs.clip, self.suggestions)
         if self.train is not None:
             results.tables["mmd"] = self._mmd(
                 results, run, [self._ood_pairs(folder) for folder in sources]
@@ -333,9 +322,8 @@ class OODBenchStatistics:
                 "task.corpora needs task.train: the pairs of a validation split are in no training "
                 "data, whatever the model has seen"
             )
-        if not self.corpora and (self.synonyms is not None or self.suggestions):
-            given = "suggestions" if self.synonyms is None else "synonyms"
-            raise UserError(f"task.{given} needs task.corpora: the texts that it is about")
+        if self.synonyms is not None and not self.corpora:
+            raise UserError("task.synonyms needs task.corpora: the texts that it is about")
         if (self.encoder is None) != (self.encoder_weights is None):
             raise UserError("give task.encoder and task.encoder_weights together")
 

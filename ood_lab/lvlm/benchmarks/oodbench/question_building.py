@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ood_lab.common.arguments import Fields, Natural
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
 from ood_lab.common.grouping import without_keys
 from ood_lab.lvlm.annotations import Annotations
@@ -47,7 +47,7 @@ LOGIC = (
 )
 
 
-def wording(category: str, form: Form = "plain", article: bool = False) -> Wording:
+def wording(category: str, form: Form = "plain") -> Wording:
     """Both questions about a category.
 
     The plain ones always have the article "a", before vowels and plurals too.
@@ -55,11 +55,9 @@ def wording(category: str, form: Form = "plain", article: bool = False) -> Wordi
     Args:
         category: its name.
         form: ``plain`` or ``cot``, a chain of thought.
-        article: put "a" into the chain-of-thought questions, as one of the paper's demos does.
     """
     texts = _COT if form == "cot" else _PLAIN
-    named = f"a {category}" if form == "cot" and article else category
-    return Wording(*(text.format(c=named) for text in texts))
+    return Wording(*(text.format(c=category) for text in texts))
 
 
 class AnnotationLookup:
@@ -112,15 +110,13 @@ class QuestionSettings:
 
     Attributes:
         form: of the yes/no questions, ``plain`` or ``cot``.
-        cot_article: put "a" before the category in a chain of thought.
         parser: that reads the answers to yes/no questions.
-        bap_per_image: BAP samples drawn from an image of a split at most; 0 = no BAP.
+        bap: ask a BAP sample about an image of a split, where that has two categories.
     """
 
     form: Form = "plain"
-    cot_article: bool = False
     parser: str = "default"
-    bap_per_image: Natural = 1
+    bap: bool = True
 
     def questions(self, pairs: pd.DataFrame, annotations: Annotations, seed: int) -> Questions:
         """All questions about the drawn pairs, two a pair, then three a BAP sample.
@@ -140,13 +136,13 @@ class QuestionSettings:
             )
         facts = AnnotationLookup(annotations)
         results = [q for pair in pairs.to_dict("records") for q in self._pair(pair, facts)]
-        if self.bap_per_image:
+        if self.bap:
             results += self._bap(pairs, facts, np.random.default_rng(seed))
         return results
 
     def _pair(self, pair: Row, facts: AnnotationLookup) -> Iterator[Question]:
         image, category = pair["image"], str(pair["category"])
-        texts = wording(category, self.form, self.cot_article)
+        texts = wording(category, self.form)
         meta = {**meta_of(pair), **facts.of_pair(image, category)}
         name = f"{image}/{category}"
         for kind, text in zip(texts._fields, texts, strict=True):
@@ -166,39 +162,36 @@ class QuestionSettings:
     def _bap(
         self, pairs: pd.DataFrame, facts: AnnotationLookup, rng: np.random.Generator
     ) -> Iterator[Question]:
-        groups = pairs.groupby(["split", "image"], sort=False)
         whole = {rest: split for split, rest in UNCUT.values()}
-        known, met = defaultdict[Any, list[str]](list), defaultdict[Any, set[frozenset[int]]](set)
-        for rows in (group for _, group in groups):
-            split, image = rows["split"].iloc[0], rows["image"].iloc[0]
-            # What was cut comes last, and adds to the samples of the cut split.
-            names = known[whole.get(split, split), image]
+        known, sampled = defaultdict[Any, list[str]](list), set[Any]()
+        for (split, image), rows in pairs.groupby(["split", "image"], sort=False):
+            # What was cut comes last, and adds to the categories of the cut split.
+            place = whole.get(split, split), image
+            names = known[place]
             names += [str(c) for c in rows["category"] if not facts.of(image, str(c))["crowd"]]
-            orders = list(permutations(range(len(names)), 2))
-            # No two categories meet twice in an image, in whatever roles.
-            seen = met[whole.get(split, split), image]
-            for a, b in (orders[k] for k in rng.permutation(len(orders))):
-                if len(seen) >= self.bap_per_image or {a, b} in seen:
-                    continue
-                seen.add(frozenset((a, b)))
-                first, second = names[a], names[b]
-                n, other = (facts.of(image, name)["count"] for name in (first, second))
-                # Existence of the first, count of the second, and whether there are more of one.
-                asked = (
-                    (BAP_EXISTENCE, EXISTENCE.format(c=first), YES if n else NO),
-                    (BAP_COUNTING, COUNTING.format(c=second), str(other)),
-                    (BAP_LOGIC, LOGIC.format(c1=first, c2=second), YES if n > other else NO),
+            orders = list(permutations(names, 2))
+            numbers = rng.permutation(len(orders))
+            if place in sampled or not orders:
+                continue
+            sampled.add(place)
+            first, second = orders[numbers[0]]
+            n, other = (facts.of(image, name)["count"] for name in (first, second))
+            # Existence of the first, count of the second, and whether there are more of one.
+            asked = (
+                (BAP_EXISTENCE, EXISTENCE.format(c=first), YES if n else NO),
+                (BAP_COUNTING, COUNTING.format(c=second), str(other)),
+                (BAP_LOGIC, LOGIC.format(c1=first, c2=second), YES if n > other else NO),
+            )
+            sample = f"bap/{image}/{first}/{second}"
+            about = {"split": str(split), "categories": [first, second], "counts": [n, other]}
+            for task, text, answer in asked:
+                yield Question(
+                    question_id=f"{sample}/{task}",
+                    task=task,
+                    image=str(facts.files[image]),
+                    text=text,
+                    answer=answer,
+                    parser="number" if task == BAP_COUNTING else self.parser,
+                    pair_id=sample,
+                    meta={**meta_of({"image": image}), **about, **facts.levels(image)},
                 )
-                sample = f"bap/{image}/{first}/{second}"
-                about = {"split": str(split), "categories": [first, second], "counts": [n, other]}
-                for task, text, answer in asked:
-                    yield Question(
-                        question_id=f"{sample}/{task}",
-                        task=task,
-                        image=str(facts.files[image]),
-                        text=text,
-                        answer=answer,
-                        parser="number" if task == BAP_COUNTING else self.parser,
-                        pair_id=sample,
-                        meta={**meta_of({"image": image}), **about, **facts.levels(image)},
-                    )

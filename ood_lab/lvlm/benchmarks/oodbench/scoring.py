@@ -17,7 +17,6 @@ from ood_lab.lvlm.answers.judgements import FAILED
 from ood_lab.lvlm.benchmarks.oodbench.division import ID, SPLITS, TOGETHER
 from ood_lab.lvlm.benchmarks.oodbench.question_building import (
     BAP_COUNTING,
-    BAP_EXISTENCE,
     BAP_LOGIC,
     BAP_TASKS,
 )
@@ -58,7 +57,6 @@ def results_of(
     judgements: pd.DataFrame,
     *,
     min_count: int = 10,
-    gate_c_on_e: bool = False,
     unparsed: Unparsed = "wrong",
     resampling: Resampling,
 ) -> pd.DataFrame:
@@ -72,7 +70,6 @@ def results_of(
     Args:
         judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         min_count: levels and cells with fewer pairs are missing.
-        gate_c_on_e: see :func:`bap_table`.
         unparsed: the way of treating unparsed answers that comes first.
         resampling: of the bootstrap.
     """
@@ -88,7 +85,7 @@ def results_of(
         min_count=min_count,
         resampling=resampling,
     )
-    samples, bap = bap_table(judgements, gate_c_on_e), list[Row]()
+    samples, bap = bap_table(judgements), list[Row]()
     asked = judgements[judgements["task"].isin(BAP_TASKS)].drop(columns=[*LEVELS], errors="ignore")
     for keys, part in places(asked, SPLITS, "file", min_count, finer, every):
         kept = samples[samples["kept"] & samples["sample"].isin(part["pair_id"])]
@@ -104,9 +101,7 @@ def results_of(
 
 
 @with_uncut
-def contrasts(
-    judgements: pd.DataFrame, *, gate_c_on_e: bool = False, resampling: Resampling
-) -> pd.DataFrame:
+def contrasts(judgements: pd.DataFrame, *, resampling: Resampling) -> pd.DataFrame:
     """How models, or forms, differ in every split and in all of them together.
 
     See :func:`~ood_lab.lvlm.scoring.yes_no_scores.model_contrasts`. BAP: the same images are
@@ -114,12 +109,11 @@ def contrasts(
 
     Args:
         judgements: the answers of all models, with ``model``.
-        gate_c_on_e: see :func:`bap_table`.
         resampling: of the bootstrap.
     """
     methods = (
         ((YES_NO,), partial(model_contrasts, resampling=resampling)),
-        (BAP_TASKS, partial(_bap_contrasts, gate_c_on_e=gate_c_on_e, resampling=resampling)),
+        (BAP_TASKS, partial(_bap_contrasts, resampling=resampling)),
     )
     results = [
         contrasts_by(_by_split(judgements[judgements["task"].isin(tasks)]), contrast)
@@ -135,12 +129,8 @@ def _by_split(rows: pd.DataFrame) -> list[ResultPlace]:
     return [*parts, ResultPlace({"split": TOGETHER}, rows)] if len(splits) > 1 else parts
 
 
-def _bap_contrasts(
-    rows: pd.DataFrame, *, gate_c_on_e: bool, resampling: Resampling
-) -> pd.DataFrame:
-    tables = {
-        str(name): bap_table(part, gate_c_on_e) for name, part in rows.groupby("model", sort=False)
-    }
+def _bap_contrasts(rows: pd.DataFrame, *, resampling: Resampling) -> pd.DataFrame:
+    tables = {str(name): bap_table(part) for name, part in rows.groupby("model", sort=False)}
     samples = together(tables)
     samples = samples[samples.groupby("sample")["kept"].transform("all")]
     return paired_contrasts(
@@ -157,22 +147,12 @@ def _bap_counts(samples: pd.DataFrame) -> Ints:
     return samples[list(BAP_TASKS)].assign(n=1).to_numpy(np.int64)
 
 
-def bap_needs(gate_c_on_e: bool = False) -> dict[str, tuple[str, ...]]:
-    """Kinds of questions of a sample that must all be answered right, by metric."""
-    counting = (BAP_EXISTENCE, BAP_COUNTING) if gate_c_on_e else (BAP_COUNTING,)
-    return {
-        "bap_existence": (BAP_EXISTENCE,),
-        "bap_counting": counting,
-        "bap_logic": (*counting, BAP_LOGIC),
-    }
-
-
-def bap_table(judgements: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFrame:
+def bap_table(judgements: pd.DataFrame) -> pd.DataFrame:
     """What every BAP sample scores.
 
     ``E`` = the existence is right, ``C`` = the count is right, ``L`` = ``C`` and the comparison is
-    right. With ``gate_c_on_e``, ``C`` needs ``E`` too, as the paper's prose (not its tables) has
-    it. Samples with a failed request are not kept; an unparsed answer is wrong.
+    right. ``C`` does not need ``E``, as in the paper's tables (its prose has it otherwise). Samples
+    with a failed request are not kept; an unparsed answer is wrong.
 
     Returns:
         One row per sample: ``sample, split, image, file, bap_existence, bap_counting, bap_logic``
@@ -183,8 +163,8 @@ def bap_table(judgements: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFra
         return pd.DataFrame(columns=["sample", "split", "image", "file", *BAP_TASKS, "kept"])
     right = rows.pivot(index="pair_id", columns="task", values="correct").astype(bool)
     table = rows.groupby("pair_id")[["split", "image", "file"]].first()
-    for metric, needs in bap_needs(gate_c_on_e).items():
-        table[metric] = right[list(needs)].all(axis=1).astype(int)
+    right[BAP_LOGIC] &= right[BAP_COUNTING]
+    table[list(BAP_TASKS)] = right[list(BAP_TASKS)].astype(int)
     table["kept"] = ~(rows["status"] == FAILED).groupby(rows["pair_id"]).any()
     return table.reset_index(names="sample")
 

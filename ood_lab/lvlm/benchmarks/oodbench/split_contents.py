@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from typing import Concatenate, ParamSpec
 
@@ -25,13 +25,49 @@ COLUMNS = ("dataset", "split", "by", "value", "field", "pairs", "share")
 _ROWS = 40
 
 
-def distribution(judgements: pd.DataFrame, splits: Sequence[str]) -> pd.DataFrame:
+_Options = ParamSpec("_Options")
+_TableOf = Callable[Concatenate[pd.DataFrame, _Options], pd.DataFrame]
+
+
+def with_uncut(table_of: _TableOf[_Options]) -> _TableOf[_Options]:
+    """Adds the uncut splits to a table over splits, where there are answers about their rest.
+
+    All other rows are those of the cut benchmark. The rows of an uncut split are those of its split
+    in the table of the uncut benchmark, so that no row counts a question twice.
+
+    Args:
+        table_of: from answers with ``split`` to a table with ``split``.
+    """
+
+    @wraps(table_of)
+    def both(
+        judgements: pd.DataFrame, /, *args: _Options.args, **options: _Options.kwargs
+    ) -> pd.DataFrame:
+        cut = table_of(without_rest(judgements), *args, **options)
+        split = judgements["split"]
+        parts = {name: parts for name, parts in UNCUT.items() if (split == parts[1]).any()}
+        if not parts:
+            return cut
+        joined = judgements.assign(split=split.replace({rest: of for of, rest in parts.values()}))
+        every = table_of(joined, *args, **options)
+        uncut = [every[every["split"] == of].assign(split=name) for name, (of, _) in parts.items()]
+        last = cut["split"] == TOGETHER
+        return pd.concat([cut[~last], *uncut, cut[last]], ignore_index=True)
+
+    return both
+
+
+def without_rest(judgements: pd.DataFrame) -> pd.DataFrame:
+    """The answers about the cut splits."""
+    return judgements[~judgements["split"].isin([rest for _, rest in UNCUT.values()])]
+
+
+@with_uncut
+def distribution_of(judgements: pd.DataFrame) -> pd.DataFrame:
     """How many pairs of every split are of which category, field, place, domain and data set.
 
     Args:
-        judgements: answers with ``image`` and ``category``; ``field``, ``place``, ``domain`` and
-            ``dataset`` where known.
-        splits: in order.
+        judgements: answers with ``image`` and ``category``; see :func:`with_fields`.
 
     Returns:
         ``dataset`` ("" where there is but one, and of rows by data set), ``split``, ``by`` (a key
@@ -39,24 +75,24 @@ def distribution(judgements: pd.DataFrame, splits: Sequence[str]) -> pd.DataFram
         ``share`` of the pairs of that split and data set; most frequent first.
     """
     keys = [name for name in ("dataset", "split", "image", "category") if name in judgements]
-    pairs = judgements.drop_duplicates(keys)
-    results = list(_counts(pairs, splits, ""))
+    pairs = judgements[judgements["task"] == YES_NO].drop_duplicates(keys)
+    results = list(_counts(pairs, ""))
     if "dataset" in pairs:
         parts = pairs.groupby("dataset", sort=False)
         results = [f for f in results if f["by"].isin(["dataset", "domain"]).all()]
         own = pairs.columns.difference(["dataset", "domain"])
-        results += [f for name, part in parts for f in _counts(part[own], splits, str(name))]
+        results += [f for name, part in parts for f in _counts(part[own], str(name))]
     table = (
         pd.concat(results, ignore_index=True) if results else pd.DataFrame(columns=list(COLUMNS))
     )
     return table.reindex(columns=list(COLUMNS))
 
 
-def _counts(pairs: pd.DataFrame, splits: Sequence[str], dataset: str) -> Iterator[pd.DataFrame]:
+def _counts(pairs: pd.DataFrame, dataset: str) -> Iterator[pd.DataFrame]:
     for by in BY:
         if by not in pairs or pairs[by].isna().all():
             continue
-        for split in splits:
+        for split in SPLITS:
             values = pairs.loc[pairs["split"] == split, by].dropna().astype(str)
             table = values.value_counts().rename_axis("value").reset_index(name="pairs")
             if by == "category" and "field" in pairs:
@@ -73,7 +109,7 @@ def distribution_figures(
     """Of every data set its categories, fields and places, and the data sets.
 
     Args:
-        table: see :func:`distribution`.
+        table: see :func:`distribution_of`.
         splits: split and what it is called.
         title: of the run.
         kind_of: kind of the splits that have figures of their own.
@@ -133,43 +169,6 @@ def pair_counts(rows: pd.DataFrame, splits: Names, footer: str, plural: str) -> 
     return figure
 
 
-_Options = ParamSpec("_Options")
-_TableOf = Callable[Concatenate[pd.DataFrame, _Options], pd.DataFrame]
-
-
-def with_uncut(table_of: _TableOf[_Options]) -> _TableOf[_Options]:
-    """Adds the uncut splits to a table over splits, where there are answers about their rest.
-
-    All other rows are those of the cut benchmark. The rows of an uncut split are those of its split
-    in the table of the uncut benchmark, so that no row counts a question twice.
-
-    Args:
-        table_of: from answers with ``split`` to a table with ``split``.
-    """
-
-    @wraps(table_of)
-    def both(
-        judgements: pd.DataFrame, /, *args: _Options.args, **options: _Options.kwargs
-    ) -> pd.DataFrame:
-        cut = table_of(without_rest(judgements), *args, **options)
-        split = judgements["split"]
-        parts = {name: parts for name, parts in UNCUT.items() if (split == parts[1]).any()}
-        if not parts:
-            return cut
-        joined = judgements.assign(split=split.replace({rest: of for of, rest in parts.values()}))
-        every = table_of(joined, *args, **options)
-        uncut = [every[every["split"] == of].assign(split=name) for name, (of, _) in parts.items()]
-        last = cut["split"] == TOGETHER
-        return pd.concat([cut[~last], *uncut, cut[last]], ignore_index=True)
-
-    return both
-
-
-def without_rest(judgements: pd.DataFrame) -> pd.DataFrame:
-    """The answers about the cut splits."""
-    return judgements[~judgements["split"].isin([rest for _, rest in UNCUT.values()])]
-
-
 def with_fields(judgements: pd.DataFrame, record: RunRecord) -> pd.DataFrame:
     """Answers with the ``field`` of their category and the ``domain`` of their images, if known.
 
@@ -185,13 +184,3 @@ def with_fields(judgements: pd.DataFrame, record: RunRecord) -> pd.DataFrame:
     field = pd.Series([fields.get(pair) for pair in pairs], judgements.index, dtype=object)
     domain = names.map({name: about.get("domain") or None for name, about in noted.items()})
     return judgements.assign(field=field, domain=domain)
-
-
-@with_uncut
-def distribution_of(judgements: pd.DataFrame) -> pd.DataFrame:
-    """See :func:`ood_lab.lvlm.benchmarks.oodbench.split_contents.distribution`.
-
-    Args:
-        judgements: see :func:`with_fields`.
-    """
-    return distribution(judgements[judgements["task"] == YES_NO], SPLITS)

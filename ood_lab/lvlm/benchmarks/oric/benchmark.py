@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from annotated_types import Ge, Interval, MultipleOf
 
-from ood_lab.common.arguments import Count, Natural, Settings
+from ood_lab.common.arguments import Natural, Settings
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
 from ood_lab.common.random_streams import Resampling
@@ -56,7 +56,6 @@ from ood_lab.lvlm.benchmarks.oric.question_sets import (
     meta_of,
 )
 from ood_lab.lvlm.benchmarks.oric.set_analyses import (
-    AreaOf,
     context_tables,
     known_of,
     with_analyses,
@@ -91,9 +90,6 @@ class Oric(Benchmark):
         train_pairs: further pairs of images for ``oric_train.json``; no image is in both files.
         released: where ORIC's code does something else than its paper, do as the code does, see
             :mod:`ood_lab.lvlm.benchmarks.oric.construction`.
-        clip_text: text of an object for the CLIP ; None = ``an image contains {}``, or
-            what a shipped CLIP was trained on.
-        crowd: groups in one box are objects.
         pope: kinds of POPE's questions to ask too, from the same annotations, or files of the
             published ones, in the same wordings.
         pope_subset: questions of each of these sets that form one more set, half of them with the
@@ -104,9 +100,7 @@ class Oric(Benchmark):
         form: ``plain``, ``cot``, a chain of thought, or ``both``, which are then compared.
         prompts: how many of the four wordings to use.
         second_step: ``judge``: its language model reads replies that the parser does not match.
-        area_of: size of a category with several objects: see :data:`AreaOf`.
         thresholds: edges of the tiers of size: sides of squares, pixels.
-        bins: of the curve over ``P(object | context)``, at most.
 
     The least distances of classes are also measured in the spaces of ``image_text=[...]``.
 
@@ -120,8 +114,6 @@ class Oric(Benchmark):
     construct: OricConstruction
     train_pairs: Natural
     released: bool
-    clip_text: str | None
-    crowd: bool
     pope: Sequence[str]
     pope_subset: Annotated[int, Ge(2), MultipleOf(2)] | None
     audit: str | None
@@ -130,9 +122,7 @@ class Oric(Benchmark):
     prompts: Annotated[int, Interval(ge=1, le=4)]
     parser: str
     second_step: Literal["none", "judge"]
-    area_of: AreaOf
     thresholds: Sequence[float]
-    bins: Count
     words: ClassVar[BenchmarkWords] = page.WORDS
     files: ClassVar[Sequence[str]] = (*Benchmark.files, "bench", "predictions", "audit")
 
@@ -211,9 +201,7 @@ class Oric(Benchmark):
             self._constructed(run) if self.bench is None else self._read_published(run, self.bench)
         )
         edges = (float(self.thresholds[0]), float(self.thresholds[1]))
-        table, analyses = known_of(
-            sets, contents, spaces, self.area_of, edges, resampling=run.resampling
-        )
+        table, analyses = known_of(sets, contents, spaces, edges, resampling=run.resampling)
         write_csv(analyses, run.folder / "analyses.csv")
         write_table(table.drop(columns="problem"), run.folder / "sets.parquet")
         ask = partial(
@@ -236,7 +224,7 @@ class Oric(Benchmark):
         write_csv(audit, run.folder / "audit.csv")
         contents = None
         if annotations is not None:
-            contents = contents_of(annotations, self.crowd)
+            contents = contents_of(annotations)
             self._pope.add_to(sets, contents, len(audit), self._wording, run.seed)
             run.record.annotations = {"name": annotations.name}
         why_not = published.without_space(sets)
@@ -261,7 +249,7 @@ class Oric(Benchmark):
         annotations = run.inputs.annotations
         sets = QuestionSets(Pool.of(annotations, None))
         spaces = self._spaces(run, sets)
-        contents = contents_of(annotations, self.crowd)
+        contents = contents_of(annotations)
         builder = Builder(contents, spaces[run.inputs.clip.name], self._judge(run), run.seed)
         bench, train = builder.oric(self._how, self.train_pairs)
         verdicts, wording = Verdicts.read(self.audit), self._wording
@@ -309,7 +297,7 @@ class Oric(Benchmark):
 
     @property
     def _clip_text(self) -> str | None:
-        return self.clip_text or self._how.rules.clip_text
+        return self._how.rules.clip_text
 
     def _judge(self, run: BenchmarkSession) -> Judge:
         judge: CooccurrenceJudge | ChatModel = run.inputs.judge
@@ -370,7 +358,7 @@ class Oric(Benchmark):
             yield "differences", contrasts(table, "split", first=ORIC, resampling=run.resampling)
         if len(results := drops(table, resampling=run.resampling)):
             yield "drops", results
-        yield from context_tables(table, self.bins, resampling=run.resampling)
+        yield from context_tables(table, resampling=run.resampling)
 
     def contrasts(self, judgements: Tables, resampling: Resampling) -> pd.DataFrame:
         """See the base class; of ORIC's own questions."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -151,7 +150,6 @@ def known_of(
     sets: QuestionSets,
     contents: Contents | None,
     spaces: Spaces,
-    area_of: AreaOf,
     edges: tuple[float, float],
     resampling: Resampling,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -161,7 +159,6 @@ def known_of(
         sets: the questions.
         contents: of their images; None = there are no annotations.
         spaces: of the images, by the name of the CLIP; the texts of the first give ``cosine``.
-        area_of: size of a category with several objects.
         edges: of the tiers of size: sides of squares, pixels.
         resampling: of the bootstrap.
 
@@ -172,7 +169,7 @@ def known_of(
     annotations, first, parts = sets.pool.annotations, next(iter(spaces), None), []
     for split, rows in sets.sets.items():
         if annotations is not None and contents is not None:
-            rows = with_facts(rows, annotations, contents, area_of, edges)
+            rows = with_facts(rows, annotations, contents, edges)
         if first is not None:
             space, places = spaces[first], rows["row"].to_numpy(np.int64)
             labels = space.labels[positions(sets.objects, rows["object"])]
@@ -181,37 +178,36 @@ def known_of(
     table = pd.concat(parts, ignore_index=True)
     results = analyses_of(table, spaces, first, resampling=resampling)
     if contents is not None:
-        sizes = pd.DataFrame(tier_columns(annotated_areas(contents, area_of), edges))
+        sizes = pd.DataFrame(tier_columns(contents.areas, edges))
         shares = pd.DataFrame([*_tier_shares(sizes.assign(label=YES))], columns=_COLUMNS)
         results = pd.concat([results, shares.assign(split=ANNOTATED)], ignore_index=True)
     return table, results
 
 
-def context_tables(judgements: pd.DataFrame, bins: int, resampling: Resampling) -> NamedTables:
+def context_tables(judgements: pd.DataFrame, resampling: Resampling) -> NamedTables:
     """``context`` and ``tiers``, of what is known of the questions.
 
     Args:
-        judgements: answers of all sets.
-        bins: see :func:`curve_of`, which skips the sets that are drawn from others.
+        judgements: answers of all sets; those that are drawn from others have no curve.
         resampling: of the bootstrap.
     """
     if "p_context" in judgements:
         whole = judgements[~judgements["split"].str.endswith(SUBSET)]
-        yield "context", curve_of(whole, bins, resampling=resampling)
+        yield "context", curve_of(whole, resampling=resampling)
     if "tier" in judgements:
         yield "tiers", by_tier(judgements, resampling=resampling)
 
 
-def curve_of(judgements: pd.DataFrame, bins: int, resampling: Resampling) -> pd.DataFrame:
+def curve_of(judgements: pd.DataFrame, resampling: Resampling) -> pd.DataFrame:
     """How often answers are right, by how expected the object is: ``P(object | context)``.
 
-    The questions of all sets together are cut at quantiles of ``p_context``, once for each right
-    answer: what is present is missed more often where it is not expected, what is absent is seen
-    more often where it is. Intervals resample images.
+    The questions of all sets together are cut at quantiles of ``p_context`` into six bins, fewer
+    where quantiles are equal, once for each right answer: what is present is missed more often
+    where it is not expected, what is absent is seen more often where it is. Intervals resample
+    images.
 
     Args:
         judgements: with ``p_context``; of sets that share no questions.
-        bins: of each curve, at most (equal quantiles fall together).
         resampling: of the bootstrap.
 
     Returns:
@@ -221,7 +217,7 @@ def curve_of(judgements: pd.DataFrame, bins: int, resampling: Resampling) -> pd.
     rows: list[Row] = []
     known = judgements[judgements["p_context"].notna() & (judgements["status"] != FAILED)]
     for truth, part in known.groupby("truth", sort=True):
-        edges = np.unique(np.quantile(part["p_context"], np.linspace(0, 1, bins + 1)))
+        edges = np.unique(np.quantile(part["p_context"], np.linspace(0, 1, _BINS + 1)))
         place = np.searchsorted(edges[1:-1], part["p_context"], side="right")
         ends = {"low": edges[place], "high": edges[np.minimum(place + 1, len(edges) - 1)]}
         cut = part.assign(**ends)
@@ -263,8 +259,8 @@ def _accuracy(rows: pd.DataFrame, resampling: Resampling) -> Fields:
     }
 
 
-#: Which area a category with several objects has: of the union of its boxes, or its largest object.
-AreaOf = Literal["union", "largest"]
+#: Bins of a curve over the context.
+_BINS = 6
 #: Edges of squares, pixels: ORIC's, and COCO's own.
 TIER_EDGES, COCO_EDGES = (24.0, 96.0), (32.0, 96.0)
 TIERS = ("small", "medium", "large")
@@ -274,7 +270,6 @@ def with_facts(
     questions: pd.DataFrame,
     annotations: Annotations,
     contents: Contents,
-    area_of: AreaOf = "union",
     edges: tuple[float, float] = TIER_EDGES,
 ) -> pd.DataFrame:
     """The same rows with what annotations say of them.
@@ -290,7 +285,6 @@ def with_facts(
         questions: ``row, object, label``.
         annotations: the images.
         contents: what is in them.
-        area_of: which area counts.
         edges: of the tiers.
     """
     rows = questions["row"].to_numpy(np.int64)
@@ -298,7 +292,7 @@ def with_facts(
     chances = expected(contents.present, rows, contents.present[rows])
     every = np.arange(len(questions))
     images = annotations.images
-    known = pd.Series(annotated_areas(contents, area_of), [contents.rows, contents.codes])
+    known = pd.Series(contents.areas, [contents.rows, contents.codes])
     area = np.asarray(known.reindex(pd.MultiIndex.from_arrays([rows, codes])), np.float64)
     area = np.where(questions["label"] == YES, area, np.nan)
     pixels = (images["width"] * images["height"]).to_numpy(np.float64)[rows]
@@ -322,8 +316,3 @@ def tier_columns(area: Floats, edges: tuple[float, float]) -> dict[str, NDArray[
             bounds = [-np.inf, *np.square(sides), np.inf]
             results[name] = np.asarray(pd.cut(area, bounds, right=False, labels=TIERS), object)
     return results
-
-
-def annotated_areas(contents: Contents, area_of: AreaOf) -> Floats:
-    """The area of every annotated category of an image, pixels; the same as that of questions."""
-    return contents.areas if area_of == "union" else contents.largest

@@ -23,7 +23,7 @@ from ood_lab.lvlm.image_text.base import purified
 def labels(present):
     present = np.asarray(present, bool)
     names = tuple(f"c{i}" for i in range(present.shape[1]))
-    return ImageLabels(tuple(range(len(present))), names, present, ~present)
+    return ImageLabels(tuple(range(len(present))), names, present)
 
 
 @pytest.fixture(scope="module")

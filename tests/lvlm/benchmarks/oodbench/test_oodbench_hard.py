@@ -24,7 +24,7 @@ def test_hardness_falls_as_the_probability_rises():
 @pytest.fixture
 def labels():
     present = np.array([[1, 0], [1, 1], [0, 1], [0, 0]], bool)
-    return ImageLabels((0, 1, 2, 3), ("cat", "dog"), present, ~present)
+    return ImageLabels((0, 1, 2, 3), ("cat", "dog"), present)
 
 
 def test_the_hardest_of_each_image_and_class_then_of_each_class(labels):

@@ -61,14 +61,11 @@ def test_the_wording_is_that_of_the_paper():
         f"Does this image contain car? Yes or No? {step}",
         f"Does this image not contain car? Yes or No? {step}",
     )
-    assert wording("car", "cot", article=True).affirmative.startswith("Does this image contain a c")
 
 
 def test_a_pair_is_asked_twice_with_opposite_answers(annotations):
     drawn = pairs((1, "car", "ood_h", True), (2, "car", "id", False))
-    first, second, third, fourth = QuestionSettings(bap_per_image=0).questions(
-        drawn, annotations, 0
-    )
+    first, second, third, fourth = QuestionSettings(bap=False).questions(drawn, annotations, 0)
     assert (first.answer, second.answer) == ("yes", "no")
     assert (third.answer, fourth.answer) == ("no", "yes")
     assert first.pair_id == second.pair_id != third.pair_id
@@ -95,13 +92,12 @@ def test_bap_asks_existence_of_the_first_count_of_the_second_and_compares(annota
     assert found[2].answer == ("yes" if counts[c1] > counts[c2] else "no")
 
 
-def test_crowds_are_not_counted_and_categories_meet_once(annotations):
+def test_crowds_are_not_counted_and_an_image_has_one_sample(annotations):
     crowd = pairs((3, "person", "id", True), (3, "car", "id", True))
     assert all(q.task == "yes_no" for q in QuestionSettings().questions(crowd, annotations, 0))
     three = pairs(*((1, c, "id", c != "person") for c in ("car", "dog", "person")))
-    found = QuestionSettings(bap_per_image=9).questions(three, annotations, 0)
-    samples = {frozenset(q.meta["categories"]) for q in found if q.task == "bap_logic"}
-    assert len(samples) == 3 == sum(q.task == "bap_logic" for q in found)
+    found = QuestionSettings().questions(three, annotations, 0)
+    assert sum(q.task == "bap_logic" for q in found) == 1
 
 
 @pytest.fixture
@@ -113,7 +109,7 @@ def judged(annotations):
     drawn = pd.concat([pairs((2, "dog", "ood_h", True))] * 10)
     questions, answers = [], {}
     for number, row in enumerate(drawn.to_dict("records")):
-        two = QuestionSettings(bap_per_image=0).questions(pd.DataFrame([row]), annotations, 0)
+        two = QuestionSettings(bap=False).questions(pd.DataFrame([row]), annotations, 0)
         for q, right in zip(two, ("Yes", "No"), strict=True):
             q = replace(q, question_id=f"{number}{right}", pair_id=str(number))
             questions.append(q)
@@ -165,17 +161,14 @@ def test_levels_with_too_few_pairs_are_missing(judged):
 
 
 def test_another_parser_reads_the_same_answers(annotations):
-    questions = QuestionSettings(bap_per_image=0).questions(
-        pairs((2, "dog", "id", True)), annotations, 0
-    )
+    questions = QuestionSettings(bap=False).questions(pairs((2, "dog", "id", True)), annotations, 0)
     texts = ("It is certainly there", "Not at all")
     found = {q.question_id: answer(q, t) for q, t in zip(questions, texts, strict=True)}
     assert (judge(questions, found)["status"] == "unparsed").all()
     assert judge(questions, found, "pope")["parsed"].tolist() == ["yes", "yes"]
 
 
-@pytest.mark.parametrize("gate", [False, True])
-def test_counting_does_not_need_existence_but_logic_needs_counting(annotations, gate):
+def test_counting_does_not_need_existence_but_logic_needs_counting(annotations):
     drawn = pairs((1, "car", "id", True), (1, "dog", "id", True))
     three = [q for q in QuestionSettings().questions(drawn, annotations, 0) if q.task != "yes_no"]
     right = {q.task: q.answer for q in three}
@@ -184,13 +177,13 @@ def test_counting_does_not_need_existence_but_logic_needs_counting(annotations, 
     def scores(**wrong):
         told = {t: opposite.get(a, "7") if wrong.get(t[4:]) else a for t, a in right.items()}
         found = {q.question_id: answer(q, told[q.task]) for q in three}
-        row = bap_table(judge(three, found), gate).iloc[0]
+        row = bap_table(judge(three, found)).iloc[0]
         return tuple(int(row[f"bap_{k}"]) for k in ("existence", "counting", "logic"))
 
     assert scores() == (1, 1, 1)
     assert scores(counting=True) == (1, 0, 0)
     assert scores(logic=True) == (1, 1, 0)
-    assert scores(existence=True) == ((0, 0, 0) if gate else (0, 1, 1))
+    assert scores(existence=True) == (0, 1, 1)
 
 
 def test_models_are_compared_on_bap_samples_that_all_answered(annotations):

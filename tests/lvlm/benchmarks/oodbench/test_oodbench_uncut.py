@@ -83,7 +83,7 @@ def test_the_uncut_splits_have_every_pair_once(runs):
     assert len(set(ids)) == len(ids)
     samples = pd.DataFrame([q.meta for q in of_both if q.task == "bap_logic"])
     samples["split"] = samples["split"].str.removesuffix("_rest")
-    assert not samples.duplicated(["split", "image"]).any()  # bap_per_image is 1
+    assert not samples.duplicated(["split", "image"]).any()
     assert (samples["categories"].map(len) == 2).all()
 
 

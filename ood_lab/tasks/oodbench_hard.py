@@ -14,7 +14,7 @@ from ood_lab.common.files import write_table
 from ood_lab.lvlm.annotations.image_contents import labels_of
 from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
 from ood_lab.lvlm.benchmarks.oodbench.question_pairs import Gamma, HardSamples
-from ood_lab.lvlm.image_text.object_detectors import ObjectDetector, recorded_proposals
+from ood_lab.lvlm.image_text.object_detectors import proposals_of, recorded_proposals
 from ood_lab.lvlm.questions.question_files import write_questions
 from ood_lab.lvlm.questions.question_forms import Form
 from ood_lab.run.job.workspace import Task, Workspace
@@ -55,9 +55,8 @@ class OODBenchHard(Task):
     def _proposals(self, ws: Workspace) -> pd.DataFrame:
         named = ws.settings["annotations"].get("file")
         if self.path and not self.detections:
-            detector = ObjectDetector(self.path, self.threshold, self.device)
-            paths = ws.annotations.paths
-            return detector.proposals([*paths.values()], [*paths], self.batch_size)
+            images = ws.annotations.paths
+            return proposals_of(self.path, self.threshold, self.device, images, self.batch_size)
         if self.path or not self.detections:
             raise UserError(
                 "give one object detector: task.path=DIR of transformers, or "

@@ -25,7 +25,7 @@ from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json
 from ood_lab.common.grouping import distinct, grouped
-from ood_lab.common.hints import missing_path, suggestion
+from ood_lab.common.hints import missing_path
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.chat.base import ChatModel, Reply, Request, Requests
 from ood_lab.lvlm.image_text.base import (
@@ -41,21 +41,36 @@ from ood_lab.models.weights import weights_sha256
 
 
 @torch.inference_mode()
-def detected(
-    processor: Any, model: Any, images: Sequence[Image.Image], threshold: float
-) -> Iterator[list[tuple[str, float]]]:
-    """Class and score of every box of each image, by the library's own post-processing.
+def proposals_of(
+    path: str, threshold: float, device: str | None, images: Mapping[int | str, Path], size: int
+) -> pd.DataFrame:
+    """``image, category, p`` of every box that an object detector of transformers finds.
+
+    DETR and YOLOS give a softmax with a class for "no object", whose share is no part of the
+    classes' scores; RT-DETR and others give a sigmoid a class. The model's own post-processing says
+    which, and the score of a box is that of its best class.
 
     Args:
-        processor: of the model.
-        model: an object detector of transformers.
-        images: one batch.
+        path: folder of the model; nothing is downloaded.
         threshold: boxes with a lower score are skipped.
+        device: None = the first GPU, else the CPU.
+        images: files by the id of the image.
+        size: images at a time.
+
+    Raises:
+        UserError: transformers is missing, or there is no such model.
     """
-    outputs = model(**processor(images=images, return_tensors="pt").to(model.device))
-    for results in processor.post_process_object_detection(outputs, threshold=threshold):
-        pairs = zip(results["labels"].tolist(), results["scores"].tolist(), strict=True)
-        yield [(str(model.config.id2label[label]), score) for label, score in pairs]
+    kinds = ("AutoImageProcessor", "AutoModelForObjectDetection")
+    processor, model = load_pretrained("path", path, *kinds)
+    model, names = model.to(chosen_device(device)).eval(), model.config.id2label
+    ids, rows = list(images), list[tuple[int | str, str, float]]()
+    for start, batch in loaded_batches([*images.values()], size, "object detector"):
+        outputs = model(**processor(images=batch, return_tensors="pt").to(model.device))
+        boxes_of = processor.post_process_object_detection(outputs, threshold=threshold)
+        for image, boxes in zip(ids[start:], boxes_of, strict=False):
+            pairs = zip(boxes["labels"].tolist(), boxes["scores"].tolist(), strict=True)
+            rows += [(image, str(names[label]), score) for label, score in pairs]
+    return pd.DataFrame(rows, columns=["image", "category", "p"])
 
 
 def recorded_proposals(file: Path, annotations: Path, threshold: float) -> pd.DataFrame:
@@ -97,7 +112,7 @@ BestScores = Mapping[str, float]
 
 @dataclass(eq=False)
 class ObjectDetector(ChatModel):
-    """An object detector of transformers; its configuration says which of three kinds it is.
+    """An open-vocabulary detector of transformers; its configuration says of which kind it is.
 
     It answers questions (``lvlm=``), and scores labels (``image_text=``).
 
@@ -105,20 +120,16 @@ class ObjectDetector(ChatModel):
     - Grounding DINO (arXiv 2303.05499): one text of all objects, ``cat . dog .``. The score of an
       object in a box is the greatest of those of its tokens. The objects of a call are read
       together, so that a score depends a little on the other questions.
-    - Fixed classes (DETR, YOLOS, RT-DETR, ...), which have the objects by name. DETR and YOLOS give
-      a softmax with a class for "no object", whose share is no part of the classes' scores; RT-DETR
-      and others give a sigmoid a class. The model's own post-processing says which, and the score
-      of a box is that of its best class.
 
     Args:
         path: folder of the model; nothing is downloaded.
         threshold: least score of a box that counts.
         device: None = the first GPU, else the CPU.
-        template: text with ``{}`` for the object, where the detector reads texts.
+        template: text with ``{}`` for the object.
         name: for tables and columns; empty = the folder's.
 
     Raises:
-        UserError: transformers is missing, or there is no such model.
+        UserError: transformers is missing, there is no such model, or it has fixed classes.
     """
 
     path: str
@@ -132,18 +143,23 @@ class ObjectDetector(ChatModel):
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
-        processor, auto = "AutoProcessor", "AutoModelForZeroShotObjectDetection"
-        if self._backend == "detector":
-            processor, auto = "AutoImageProcessor", "AutoModelForObjectDetection"
-        inputs, model = load_pretrained("path", self.path, processor, auto)
+        kind = self._backend
+        if kind not in ("owl", "grounding_dino"):
+            raise UserError(
+                f"path={self.path} is a {kind}, which has fixed classes: give an OWL-ViT, OWLv2 or "
+                "Grounding DINO"
+            )
+        kinds = ("AutoProcessor", "AutoModelForZeroShotObjectDetection")
+        inputs, model = load_pretrained("path", self.path, *kinds)
         return inputs, model.to(chosen_device(self.device)).eval()
 
     @cached_property
     def _backend(self) -> str:
         (config,) = load_pretrained("path", self.path, "AutoConfig")
-        if config.model_type.startswith("owl"):
+        kind = str(config.model_type)
+        if kind.startswith("owl"):
             return "owl"
-        return "grounding_dino" if config.model_type.endswith("grounding-dino") else "detector"
+        return "grounding_dino" if kind.endswith("grounding-dino") else kind
 
     @property
     def made_with(self) -> Settings:
@@ -168,38 +184,19 @@ class ObjectDetector(ChatModel):
         """One reply for each request, image by image.
 
         Raises:
-            UserError: a question has no image, or names no object or one that the model does not
-                know; an image cannot be read.
+            UserError: a question has no image or names no object; an image cannot be read.
         """
         placed = [(*_object_of(request), request) for request in requests]
-        self.check_objects(sorted({name for _, name, _ in placed}))
         for path, pairs in grouped((path, (name, item)) for path, name, item in placed).items():
             objects = distinct(name for name, _ in pairs)
             results = self.best_scores(load_rgb(path), objects)
             for name, request in pairs:
                 yield _reply(request, results[name], self.threshold)
 
-    def check_objects(self, objects: Sequence[str]) -> None:
-        """Raises a UserError where the model has fixed classes, and not one of these."""
-        if self._backend != "detector":
-            return
-        classes = sorted({str(label).lower() for label in self._loaded[1].config.id2label.values()})
-        for name in objects:
-            if name.lower() not in classes:
-                raise UserError(
-                    f"{self.path} does not detect '{name}': {suggestion(name, classes)}; an "
-                    "open-vocabulary detector does (lvlm=owlv2, lvlm=grounding_dino)"
-                )
-
     @torch.inference_mode()
     def best_scores(self, image: Image.Image, objects: Sequence[str]) -> BestScores:
-        """The score of the best box of each object, 0 where there is none."""
+        """The score of the best box of each object."""
         processor, model = self._loaded
-        if self._backend == "detector":
-            best: dict[str, float] = {}
-            for name, score in next(detected(processor, model, [image], threshold=0.0)):
-                best[name.lower()] = max(best.get(name.lower(), 0.0), score)
-            return {name: best.get(name.lower(), 0.0) for name in objects}
         texts = texts_of(objects, self.template)
         if self._backend == "grounding_dino":
             return dict(zip(objects, self._grounded(image, texts), strict=True))
@@ -229,7 +226,6 @@ class ObjectDetector(ChatModel):
 
     def confidences(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """Score of the best box of every label, ``[N, n]``, 0 where there is none."""
-        self.check_objects(labels)
 
         def score(batch: ImageBatch) -> Tensor:
             best = (self.best_scores(image, labels) for image in batch)
@@ -244,24 +240,6 @@ class ObjectDetector(ChatModel):
         the image has the lowest.
         """
         return log_odds(self.confidences(images, labels)).astype(np.float32)
-
-    def proposals(
-        self, images: Sequence[Path], ids: Sequence[int | str], batch_size: int
-    ) -> pd.DataFrame:
-        """``image, category, p`` of every box that counts.
-
-        Args:
-            images: files.
-            ids: of the images.
-            batch_size: images at a time.
-        """
-        rows: list[tuple[int | str, str, float]] = []
-        for start, batch in loaded_batches(images, batch_size, "object detector"):
-            processor, model = self._loaded
-            boxes_of = detected(processor, model, batch, self.threshold)
-            for image, boxes in zip(ids[start:], boxes_of, strict=False):
-                rows += [(image, *box) for box in boxes]
-        return pd.DataFrame(rows, columns=["image", "category", "p"])
 
 
 def _object_of(request: Request) -> tuple[str, str]:

@@ -232,12 +232,9 @@ def test_grounding_dino_reads_each_object_by_its_own_tokens(grounding_dino, imag
     assert [score for _, score in answers] == pytest.approx([found[name] for name in OBJECTS])
 
 
-def test_closed_vocabulary_knows_its_classes_only(yolos, images, tmp_path):
-    model = ObjectDetector(str(yolos), threshold=0.0)
-    answers = ask(model, [question(k, images[0], o) for k, o in enumerate(OBJECTS)], tmp_path)
-    assert all(text == "Yes" and 0 <= score <= 1 for text, score in answers)
-    with pytest.raises(UserError, match=r"does not detect 'dig'.*dog"):
-        ask(model, [question(0, images[0], "dig")], tmp_path)
+def test_a_detector_of_fixed_classes_is_one_error(yolos, images, tmp_path):
+    with pytest.raises(UserError, match=r"is a yolos, which has fixed classes: give an OWL-ViT"):
+        ask(ObjectDetector(str(yolos)), [question(0, images[0], "dog")], tmp_path)
 
 
 def test_a_clip_that_does_not_come_to_the_object_is_one_error():

@@ -269,7 +269,8 @@ class OODBenchStatistics:
     ) -> None:
         said = [*statistics_sentences(results, pairs, self.split)]
         said += [] if flags is None else flag_sentences(flags)
-        blocks = [*(Text(item, "answer") for item in said), *statistics_tables(results)]
+        blocks: list[Text | Table] = [Text(item, "answer") for item in said]
+        blocks += statistics_tables(results)
         show_blocks(blocks, run.folder, "oodbench_statistics")
         ood, record = SPLITS[self.split], run.record
         record.sentence = (

@@ -164,7 +164,8 @@ class QuestionSettings:
     ) -> Iterator[Question]:
         whole = {rest: split for split, rest in UNCUT.values()}
         known, sampled = defaultdict[Any, list[str]](list), set[Any]()
-        for (split, image), rows in pairs.groupby(["split", "image"], sort=False):
+        for rows in (group for _, group in pairs.groupby(["split", "image"], sort=False)):
+            split, image = rows["split"].iloc[0], rows["image"].iloc[0]
             # What was cut comes last, and adds to the categories of the cut split.
             place = whole.get(split, split), image
             names = known[place]

@@ -10,7 +10,7 @@ from PIL import Image
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations.image_contents import ImageLabels
 from ood_lab.lvlm.benchmarks.oodbench.question_pairs import HardSamples, hardness
-from ood_lab.lvlm.image_text.object_detectors import ObjectDetector, recorded_proposals
+from ood_lab.lvlm.image_text.object_detectors import proposals_of, recorded_proposals
 
 transformers = pytest.importorskip("transformers")
 
@@ -83,13 +83,14 @@ def test_a_detector_of_transformers_gives_proposals(tmp_path):
     files = [tmp_path / f"{i}.png" for i in range(3)]
     for file in files:
         Image.new("RGB", (40, 32), (200, 10, 10)).save(file)
-    found = ObjectDetector(str(tmp_path), threshold=0.0).proposals(files, [7, 8, 9], 2)
+    images = dict(zip([7, 8, 9], files, strict=True))
+    found = proposals_of(str(tmp_path), 0.0, None, images, 2)
     assert set(found["image"]) == {7, 8, 9}
     assert set(found["category"]) <= {"cat", "dog"}
     assert len(found) == 3 * 4
     assert found["p"].between(0, 1).all()
     with pytest.raises(UserError, match="no model can be loaded"):
-        ObjectDetector(str(tmp_path / "nowhere")).check()
+        proposals_of(str(tmp_path / "nowhere"), 0.0, None, images, 2)
 
 
 def test_results_of_another_detector_are_read_by_the_numbers_of_the_annotations(tmp_path):

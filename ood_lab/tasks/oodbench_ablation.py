@@ -33,6 +33,9 @@ from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.finished_run import JUDGED, FinishedRun
 from ood_lab.schema.results import whole
 
+#: Metrics of the figures.
+_DRAWN = ("accuracy", "f1")
+
 
 @dataclass(frozen=True, kw_only=True)
 class OODBenchAblation(Task):
@@ -45,14 +48,12 @@ class OODBenchAblation(Task):
 
     Args:
         runs: run folders of ``task=oodbench``.
-        metrics: to draw.
 
     Raises:
         UserError: no run, or one that is not finished or of another task.
     """
 
     runs: Sequence[str]
-    metrics: Sequence[str]
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
@@ -80,10 +81,10 @@ class OODBenchAblation(Task):
         blocks[:0] = [Text(sentence, "answer") for sentence in sentences]
         show_blocks(blocks, ws.folder, "oodbench_ablation")
         caption = "Answers to yes/no questions by setting, with 95% intervals."
-        figures = [PlannedFigure("ablation", "Ablation", caption, partial(self._figure, table))]
+        figures = [PlannedFigure("ablation", "Ablation", caption, partial(_figure, table))]
         if table["detectors"].nunique() > 1:
             caption = "A line per VLM, with 95% intervals; a panel per metric and split."
-            draw = partial(lines_over_number, table, self.metrics)
+            draw = partial(lines_over_number, table)
             figures.append(PlannedFigure("number", "Number of image-text models", caption, draw))
         with optional("ablation.html"):
             page = Page(
@@ -94,12 +95,13 @@ class OODBenchAblation(Task):
             )
             page.write(ws.folder / "ablation.html")
 
-    def _figure(self, table: pd.DataFrame) -> Figure:
-        """A panel per metric, a row per run and a bar per split."""
-        metrics = {metric: metric for metric in self.metrics}
-        runs = {str(name): wrapped(str(name), 20) for name in table["setting"].unique()}
-        series = ("split", SPLITS)
-        return bar_panels(table, metrics, runs, "95% intervals.", row="setting", series=series)
+
+def _figure(table: pd.DataFrame) -> Figure:
+    """A panel per metric, a row per run and a bar per split."""
+    metrics = {metric: metric for metric in _DRAWN}
+    runs = {str(name): wrapped(str(name), 20) for name in table["setting"].unique()}
+    series = ("split", SPLITS)
+    return bar_panels(table, metrics, runs, "95% intervals.", row="setting", series=series)
 
 
 def differences_of(settings: Sequence[Settings]) -> list[str]:
@@ -198,17 +200,16 @@ def _rows(run: FinishedRun, label: str) -> pd.DataFrame:
     return rows.assign(setting=label, initial_pairs=initial, detectors=number)
 
 
-def lines_over_number(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
+def lines_over_number(table: pd.DataFrame) -> Figure:
     """A line per VLM over the number of image-text models, a panel per metric and OOD split.
 
     Args:
         table: ``model, detectors, split, metric, value, ci_low, ci_high``; of several runs of a
             model with the same number, the first.
-        metrics: of the panels.
     """
     rows = table.drop_duplicates(["model", "detectors", "split", "metric"])
     splits = [s for s in SPLITS if WORDS.told_as[s] and (rows["split"] == s).any()]
-    places = [(metric, split) for metric in metrics for split in splits]
+    places = [(metric, split) for metric in _DRAWN for split in splits]
     titles = [f"{METRICS[metric]} on {SPLITS[split]} (%)" for metric, split in places]
     labels = ("image-text models", "")
     figure, grid = panels(

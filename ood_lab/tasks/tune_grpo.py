@@ -15,7 +15,7 @@ from ood_lab.lvlm.answers.answer_files import store_of
 from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.answers.judgements import judge
 from ood_lab.lvlm.benchmarks.oric.page import COMPARED, KIND, summary
-from ood_lab.lvlm.benchmarks.oric.question_drawing import ORIC
+from ood_lab.lvlm.benchmarks.oric.question_sets import ORIC
 from ood_lab.lvlm.benchmarks.oric.training_questions import OricTraining
 from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.chat.transformers import TransformersChat

@@ -43,12 +43,12 @@ from ood_lab.lvlm.benchmarks.oric.published_files import (
     write_predictions,
 )
 from ood_lab.lvlm.benchmarks.oric.question_drawing import (
-    ORIC,
     Ablation,
     Builder,
     write_construction,
 )
 from ood_lab.lvlm.benchmarks.oric.question_sets import (
+    ORIC,
     Pool,
     QuestionSets,
     Verdicts,
@@ -266,7 +266,7 @@ class Oric(Benchmark):
         }
         run.record.clip = {
             **run.inputs.clip.identity,
-            "text": template_of(run.inputs.clip, self._clip_text),
+            "text": template_of(run.inputs.clip, self._how.rules.clip_text),
         }
         run.record.judge = dict(builder.judge.made_with)
         run.record.oric = {
@@ -283,7 +283,7 @@ class Oric(Benchmark):
         paths, objects, folder = sets.pool.paths, sets.objects, run.features / "oric"
         clips = clips_of(run.inputs.clip, run.inputs.image_text)
         return {
-            name: space_of(clip, paths, objects, self._clip_text, folder, rows)
+            name: space_of(clip, paths, objects, self._how.rules.clip_text, folder, rows)
             for name, clip in clips.items()
         }
 
@@ -294,10 +294,6 @@ class Oric(Benchmark):
     @property
     def _wording(self) -> Wording:
         return partial(problem_of, article=self._how.rules.article)
-
-    @property
-    def _clip_text(self) -> str | None:
-        return self._how.rules.clip_text
 
     def _judge(self, run: BenchmarkSession) -> Judge:
         judge: CooccurrenceJudge | ChatModel = run.inputs.judge
@@ -310,14 +306,14 @@ class Oric(Benchmark):
     def asked(self, run: BenchmarkSession, questions: Questions) -> Questions:
         """Without the questions that a person has rejected."""
         verdicts = self._verdicts
-        verdicts.check_asked(questions, ORIC)
-        return verdicts.without_rejected(questions, ORIC)[0]
+        verdicts.check_asked(questions)
+        return verdicts.without_rejected(questions)[0]
 
     def recorded(self, run: BenchmarkSession, questions: Questions) -> list[Answer] | None:
         """Predictions of ORIC's code, where they are given."""
         if not self.predictions:
             return None
-        kept, rejected = self._verdicts.without_rejected(questions, ORIC)
+        kept, rejected = self._verdicts.without_rejected(questions)
         rejected |= set(run.record.oric.get("rejected", []))
         kept = [q for q in apart(kept)[0] if q.meta["split"] == ORIC]
         return list(read_predictions(kept, list(map(Path, self.predictions)), rejected).values())
@@ -335,7 +331,7 @@ class Oric(Benchmark):
 
     def judged(self, run: BenchmarkSession, questions: Questions, answers: Answers) -> Tables:
         """See the base class; replies that do not match may be read by the judge."""
-        kept, _ = self._verdicts.without_rejected(questions, ORIC)
+        kept, _ = self._verdicts.without_rejected(questions)
         asked = [q for q in kept if q.question_id in answers or not self.predictions]
         judgements = self.read(run, asked, answers)
         if self.second_step == "judge":

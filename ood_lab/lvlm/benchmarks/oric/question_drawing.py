@@ -329,8 +329,6 @@ class Drawing:
         return sorted(rng.choice(values, min(self.settings.k, count), replace=False).tolist())
 
 
-#: ``split`` of ORIC's questions.
-ORIC = "oric"
 #: Ablations: which of the two samplers are ORIC's own; the others draw at random.
 Ablation = Literal["uniform", "pos_only", "neg_only"]
 _SAMPLERS: Mapping[Ablation, Fields] = {

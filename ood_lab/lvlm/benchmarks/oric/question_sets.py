@@ -108,6 +108,8 @@ def _check(questions: pd.DataFrame, annotations: Annotations, source: str) -> No
 
 log = logging.getLogger(__name__)
 
+#: ``split`` of ORIC's questions.
+ORIC = "oric"
 #: From the name of an object to the texts that ask for it.
 Wording = Callable[[str], list[str]]
 #: Ends the name of a set that is drawn from another one.
@@ -234,31 +236,30 @@ class Verdicts(AuditVerdicts):
             [_ID] if numbered else (),
         )
 
-    def check_asked(self, questions: Questions, split: str) -> None:
-        """Rejects verdicts on other questions than a set has; see :meth:`check_questions`."""
-        if len(content := _content(questions, split)):
+    def check_asked(self, questions: Questions) -> None:
+        """Rejects verdicts on other questions than ORIC's set has; see :meth:`check_questions`."""
+        if len(content := _content(questions)):
             self.check_questions(content)
 
-    def without_rejected(self, questions: Questions, split: str) -> tuple[Questions, set[str]]:
-        """Questions but for those of a set that people reject, and the items of these.
+    def without_rejected(self, questions: Questions) -> tuple[Questions, set[str]]:
+        """Questions but for those of ORIC's set that people reject, and the items of these.
 
         Args:
             questions: of all sets, with ``split, category, item`` in ``meta``. An item has
                 several wordings and forms, about the image that its questions are paired by.
-            split: the set that the verdicts are on.
         """
-        content = _content(questions, split)
+        content = _content(questions)
         items = set(content.loc[self.rejects(content), "item"])
         gone = set(content.index[content["item"].isin(items)])
         return [q for q in questions if q.question_id not in gone], items
 
 
-def _content(questions: Questions, split: str) -> pd.DataFrame:
-    """What the questions of a set ask, by their id, with the number of their item."""
+def _content(questions: Questions) -> pd.DataFrame:
+    """What the questions of ORIC's set ask, by their id, with the number of their item."""
     rows = {
         q.question_id: (q.pair_id, q.meta["category"], q.answer, str(q.meta["item"]))
         for q in questions
-        if q.meta["split"] == split
+        if q.meta["split"] == ORIC
     }
     return pd.DataFrame.from_dict(rows, orient="index", columns=[*CONTENT, "item"])
 

@@ -18,7 +18,7 @@ def test_a_line_a_model_over_the_number_of_image_text_models():
         for metric in ("accuracy", "f1")
     ]
     table = pd.DataFrame(rows).assign(ci_low=0.0, ci_high=1.0)
-    grid = lines_over_number(table, ["accuracy", "f1"]).axes
+    grid = lines_over_number(table).axes
     titles = ["Acc on ID (%)", "Acc on OOD-H (%)", "F1 on ID (%)", "F1 on OOD-H (%)"]
     assert [axes.get_title() for axes in grid] == titles
     for axes in grid:

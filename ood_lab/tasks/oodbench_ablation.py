@@ -15,7 +15,6 @@ from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.common.grouping import distinct
-from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS as DIVIDED
 from ood_lab.lvlm.benchmarks.oodbench.page import METRICS, SPLITS, WORDS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import setting_differences
 from ood_lab.lvlm.pages.benchmark_page import difference_table
@@ -71,7 +70,6 @@ class OODBenchAblation(Task):
         if len(runs) > 1:
             differences = setting_differences(
                 {label: _answers(run) for label, run in zip(labels, runs, strict=True)},
-                DIVIDED,
                 table["unparsed"].iloc[0],
                 resampling=ws.resampling,
             )

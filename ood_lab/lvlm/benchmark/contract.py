@@ -173,7 +173,6 @@ class Benchmark(ABC):
             are then also given by these levels, in place of known ones.
         parser: reads the answers to yes/no questions; ``reader`` = the language model of
             ``reader=...``; None = the one that the questions name.
-        foreign_clip: take a CLIP that comes with the package for images that it knows nothing of.
         report: write figures and the pages too.
         system, prompt_prefix, prompt_suffix: see
             :func:`~ood_lab.lvlm.questions.question_forms.with_prompt`.
@@ -184,7 +183,6 @@ class Benchmark(ABC):
     answers: str | None
     levels: str | None
     parser: str | None
-    foreign_clip: bool
     report: bool
     accept_failed: bool
     against: Sequence[str]

@@ -20,7 +20,7 @@ from ood_lab.lvlm.scoring.human_verdicts import ACCEPT, REJECT, AuditVerdicts, r
 _DETECTED = 0.6
 _COLUMNS = [
     *("file", "criterion", "kind", "first", "second", "conf_first", "conf_second"),
-    *("detected", "kept", "reason"),
+    *("detected", "kept"),
 ]
 
 
@@ -57,7 +57,7 @@ class Filter:
 
         Returns:
             One row per image: ``file, criterion, kind, first, second, conf_first, conf_second,
-            detected`` (names, comma-separated), ``kept, reason, verdict`` (empty).
+            detected`` (names, comma-separated), ``kept, verdict`` (empty).
         """
         column = {name: place for place, name in enumerate(labels)}
         rows = []
@@ -68,12 +68,11 @@ class Filter:
             shows = order.annotated or min(expected) >= self.min_conf
             rest = [n for n in labels if seen[column[n]] > _DETECTED and n not in pair]
             about = (order.file, order.composition.criterion, pair.kind, pair.first, pair.second)
-            rows.append((*about, *both, ",".join(rest), shows, "" if shows else "low confidence"))
+            rows.append((*about, *both, ",".join(rest), shows))
         table = pd.DataFrame(rows, columns=_COLUMNS)
         if self.by_scene:
             scenes = [_scene(order) for order in orders]
-            first = table.groupby(scenes, sort=False)[["kept", "reason"]].transform("first")
-            table = table.assign(kept=first["kept"], reason=first["reason"])
+            table["kept"] = table.groupby(scenes, sort=False)["kept"].transform("first")
         return table.assign(verdict="")
 
 

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from ood_lab.common.random_streams import Resampling
-from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import setting_differences
 
 
@@ -35,7 +34,7 @@ def test_the_first_setting_minus_the_others_with_both_kinds_of_pairs():
     rng = np.random.default_rng(0)
     first, second = rng.random(400) < 0.7, rng.random(300) < 0.8
     apart = {"I": answers(first, 0), "II": answers(second, 1000)}
-    found = of_accuracy(setting_differences(apart, SPLITS, resampling=Resampling(draws=4000)))
+    found = of_accuracy(setting_differences(apart, resampling=Resampling(draws=4000)))
     assert found["difference"] == pytest.approx(first.mean() - second.mean())
     # Of pairs that are not the same, variances add up: both answers of a pair are alike here.
     spread = np.sqrt(first.var() / 400 + second.var() / 300)
@@ -43,13 +42,13 @@ def test_the_first_setting_minus_the_others_with_both_kinds_of_pairs():
     # The very same pairs and answers differ by nothing, whatever is drawn.
     same = of_accuracy(
         setting_differences(
-            {"I": answers(first, 0), "II": answers(first, 0)}, SPLITS, resampling=Resampling()
+            {"I": answers(first, 0), "II": answers(first, 0)}, resampling=Resampling()
         )
     )
     assert (same["difference"], same["ci_low"], same["ci_high"]) == (0, 0, 0)
     # Half of the pairs are shared: only the other half can differ.
     half = {"I": answers(first[:200], 0), "II": answers(first[100:300], 100)}
-    part = of_accuracy(setting_differences(half, SPLITS, resampling=Resampling(draws=4000)))
+    part = of_accuracy(setting_differences(half, resampling=Resampling(draws=4000)))
     only = np.sqrt((first[:100].var() + first[200:300].var()) * 100 / 200**2)
     assert part["ci_high"] - part["ci_low"] == pytest.approx(2 * 1.96 * only, rel=0.15)
 
@@ -57,5 +56,5 @@ def test_the_first_setting_minus_the_others_with_both_kinds_of_pairs():
 def test_a_split_that_one_setting_lacks_is_left_out():
     both = answers(np.array([True, False]), 0, "id")
     more = pd.concat([both, answers(np.array([True, False]), 5, "ood_s")])
-    found = setting_differences({"I": more, "II": both}, SPLITS, resampling=Resampling(draws=20))
+    found = setting_differences({"I": more, "II": both}, resampling=Resampling(draws=20))
     assert set(found["split"]) == {"id"}

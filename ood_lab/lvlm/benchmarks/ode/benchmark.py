@@ -144,6 +144,7 @@ class Ode(CaptionBenchmark):
             :mod:`ood_lab.lvlm.benchmarks.ode.criteria`.
         clustering: of the concepts with which something is hallucinated.
         tuning: which questions become data for fine-tuning.
+        foreign_clip: take a CLIP that comes with the package for images that it knows nothing of.
 
     Raises:
         UserError: see :meth:`check_inputs`, the annotations, the generator and the models.
@@ -160,6 +161,7 @@ class Ode(CaptionBenchmark):
     released: bool
     clustering: Clustering
     tuning: QuestionTuning
+    foreign_clip: bool
     words: ClassVar[BenchmarkWords] = page.WORDS
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit", "pictures")
 

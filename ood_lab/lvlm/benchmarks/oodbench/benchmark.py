@@ -135,6 +135,7 @@ class OODBench(Benchmark):
         bap: see
             :class:`~ood_lab.lvlm.benchmarks.oodbench.question_building.QuestionSettings`.
         unparsed: which of the two ways of treating unparsed answers is printed first.
+        foreign_clip: take a CLIP that comes with the package for images that it knows nothing of.
 
     Raises:
         UserError: see :meth:`check`, the annotations and the models.
@@ -152,6 +153,7 @@ class OODBench(Benchmark):
     form: Forms
     bap: bool
     unparsed: Unparsed
+    foreign_clip: bool
     words: ClassVar[BenchmarkWords] = page.WORDS
     files: ClassVar[Sequence[str]] = ("questions", "datasets", "answers", "levels", "audit")
 

@@ -6,7 +6,6 @@ Tables 1 and 3, and accuracies are never averaged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -171,7 +170,6 @@ def bap_table(judgements: pd.DataFrame) -> pd.DataFrame:
 
 def setting_differences(
     answers: Tables,
-    splits: Sequence[str],
     unparsed: Unparsed = "wrong",
     *,
     resampling: Resampling,
@@ -185,7 +183,6 @@ def setting_differences(
     Args:
         answers: setting → its answers, see :func:`ood_lab.lvlm.answers.judgements.judge`; ``image``
             is the same in two of them only where it is the same image.
-        splits: in order.
         unparsed: see :func:`~ood_lab.lvlm.scoring.yes_no_scores.pair_table`.
         resampling: of the bootstrap.
 
@@ -200,7 +197,7 @@ def setting_differences(
         for pairs in [pair_table(judgements, unparsed)]
     ]
     every, names, results = pd.concat(tables, ignore_index=True), list(answers), []
-    for split in splits:
+    for split in SPLITS:
         rows = every[every["split"] == split]
         if rows["setting"].nunique() == len(names):
             pairs = rows["image"].astype(str) + "/" + rows["category"].astype(str)

@@ -101,6 +101,7 @@ class Oric(Benchmark):
         prompts: how many of the four wordings to use.
         second_step: ``judge``: its language model reads replies that the parser does not match.
         thresholds: edges of the tiers of size: sides of squares, pixels.
+        foreign_clip: take a CLIP that comes with the package for images that it knows nothing of.
 
     The least distances of classes are also measured in the spaces of ``image_text=[...]``.
 
@@ -123,6 +124,7 @@ class Oric(Benchmark):
     parser: str
     second_step: Literal["none", "judge"]
     thresholds: Sequence[float]
+    foreign_clip: bool
     words: ClassVar[BenchmarkWords] = page.WORDS
     files: ClassVar[Sequence[str]] = (*Benchmark.files, "bench", "predictions", "audit")
 

@@ -227,8 +227,8 @@ def spread_rows(spread: pd.DataFrame) -> Iterator[Row]:
             yield {**known, PART: f"{name} of {row['samples']} samples", "value": row[name]}
 
 
-def wrong_answers(judgements: Tables, pairs: pd.DataFrame) -> tuple[dict[str, Bools], pd.DataFrame]:
-    """Which answers of each model are wrong, and the questions, of all splits.
+def wrong_answers(judgements: Tables, pairs: pd.DataFrame) -> dict[str, Bools]:
+    """Which answers of each model to the same questions are wrong.
 
     Args:
         judgements: tables of answers by the name of the model.
@@ -238,12 +238,11 @@ def wrong_answers(judgements: Tables, pairs: pd.DataFrame) -> tuple[dict[str, Bo
         name: table[(table["task"] == YES_NO) & table["pair_id"].isin(pairs["pair_id"])]
         for name, table in judgements.items()
     }
-    first = next(iter(asked.values())).set_index("question_id")
-    wrong = {
-        name: ~table.set_index("question_id").loc[first.index, "correct"].to_numpy(bool)
+    first = next(iter(asked.values()))["question_id"]
+    return {
+        name: ~table.set_index("question_id").loc[first, "correct"].to_numpy(bool)
         for name, table in asked.items()
     }
-    return wrong, first
 
 
 def common_pairs(judgements: Tables, unparsed: Unparsed) -> tuple[pd.DataFrame, dict[str, Ints]]:

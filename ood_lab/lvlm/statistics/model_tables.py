@@ -3,66 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
 from scipy import stats
-from scipy.stats import binomtest
 
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.statistics.degradation import METRICS, degradation, signature_tost
 from ood_lab.lvlm.statistics.statistic_tables import Draws, Findings
-from ood_lab.metrics import holm
 from ood_lab.metrics.answer_metrics import yes_no_metrics
-from ood_lab.metrics.resampling.clustered_bootstrap import clustered_mean
 from ood_lab.schema.arrays import Bools, Floats, Ints
 
 #: Model → whether each answer is wrong, ``[N]``.
 Wrong = Mapping[str, Bools]
-
-
-def compare_models(wrong: Wrong, pairs: Ints, resampling: Resampling) -> pd.DataFrame:
-    """All pairs of models on the same N answers.
-
-    McNemar's exact test takes answers for independent; the bootstrap, which resamples question
-    pairs whole, does not. Both p-values are two-sided and Holm-corrected over the pairs of models.
-
-    Args:
-        wrong: model → ``[N]``, whether each answer is wrong.
-        pairs: ``[N]``, number of the question pair of each answer.
-        resampling: of the bootstrap.
-
-    Returns:
-        ``model_a, model_b, accuracy_a, accuracy_b, difference, ci_low, ci_high, only_a_right,
-        only_b_right, p_mcnemar, p_mcnemar_holm, p_bootstrap, p_bootstrap_holm``.
-    """
-    rows = []
-    for (name_a, a), (name_b, b) in combinations(wrong.items(), 2):
-        only_a, only_b = int((~a & b).sum()), int((a & ~b).sum())
-        sample = clustered_mean(b.astype(int) - a, pairs, resampling=resampling).draws["mean"]
-        low, high = np.quantile(sample, [0.025, 0.975])
-        tail = min((sample <= 0).mean(), (sample >= 0).mean())
-        discordant = only_a + only_b
-        rows.append(
-            {
-                "model_a": name_a,
-                "model_b": name_b,
-                "accuracy_a": 1 - a.mean(),
-                "accuracy_b": 1 - b.mean(),
-                "difference": (only_a - only_b) / len(a),
-                "ci_low": low,
-                "ci_high": high,
-                "only_a_right": only_a,
-                "only_b_right": only_b,
-                "p_mcnemar": binomtest(only_a, discordant).pvalue if discordant else 1.0,
-                "p_bootstrap": min(1.0, 2 * max(tail, 1 / (resampling.draws + 1))),
-            }
-        )
-    table = pd.DataFrame(rows)
-    for name in ("p_mcnemar", "p_bootstrap"):
-        table[f"{name}_holm"] = holm(table[name].to_numpy())
-    return table
 
 
 def shared_errors(wrong: Wrong) -> pd.DataFrame:
@@ -162,26 +115,6 @@ def add_degradations(
         if name not in references
     }
     into.keep_all("tost", rest)
-
-
-def add_comparison(
-    into: Findings, wrong: Wrong, ood: Bools, pairs: Ints, resampling: Resampling
-) -> None:
-    """``comparison`` on all answers; of the OOD ones ``errors, wrong_by, errors_together``.
-
-    Args:
-        into: where the tables go.
-        wrong: model → ``[N]``, whether each answer is wrong.
-        ood: ``[N]``, which answers are to OOD questions.
-        pairs: ``[N]``, number of the question pair of each answer.
-        resampling: of the bootstrap.
-    """
-    on_ood = {name: errors[ood] for name, errors in wrong.items()}
-    into.tables["errors"] = shared_errors(on_ood)
-    into.tables["wrong_by"] = wrong_counts(on_ood)
-    into.tables["errors_together"] = errors_together(on_ood)
-    if len(wrong) > 1:
-        into.tables["comparison"] = compare_models(wrong, pairs, resampling=resampling)
 
 
 def add_hard(

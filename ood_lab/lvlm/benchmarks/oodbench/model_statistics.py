@@ -34,7 +34,13 @@ from ood_lab.lvlm.scoring.answer_differences import common_pairs, read_otherwise
 from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
 from ood_lab.lvlm.statistics.figures import statistics_figures
 from ood_lab.lvlm.statistics.mmd import equivalence
-from ood_lab.lvlm.statistics.model_tables import add_comparison, add_degradations, add_hard
+from ood_lab.lvlm.statistics.model_tables import (
+    add_degradations,
+    add_hard,
+    errors_together,
+    shared_errors,
+    wrong_counts,
+)
 from ood_lab.lvlm.statistics.ood_flags import (
     flag_figures,
     flag_sentences,
@@ -135,7 +141,7 @@ def _number(value: Any, what: str, is_share: bool) -> str:
         return "yes" if value else "no"
     if isinstance(value, (int, np.integer)):
         return f"{value:,}"
-    if what in ("p", "p_mcnemar", "p_bootstrap") or what.endswith(("_p", "_holm")):
+    if what == "p" or what.endswith("_p"):
         return p_text(value)
     if what in ("pairs", "shared"):
         return f"{value:,.0f}"
@@ -160,9 +166,9 @@ class OODBenchStatistics:
     ``signature.csv`` and ``tost.csv`` (``open``), ``hard.csv`` (``hard``), ``mmd.csv``
     (``train``), ``overlap.csv`` and ``screening.csv`` (``corpora``).
 
-    ``comparison.csv`` (McNemar, bootstrap by pair, Holm; all splits) and, of the errors on
-    ``split``, ``errors.csv``, ``wrong_by.csv`` and ``errors_together.csv`` are always there, and
-    ``draws.parquet`` with the draws behind all of them. Of several models, and of ``divisions``,
+    ``errors.csv``, ``wrong_by.csv`` and ``errors_together.csv`` of the errors on ``split`` are
+    always there, and ``draws.parquet`` with the draws behind all tables. Models are compared by
+    ``task=benchmarks`` or ``task.against``. Of several models, and of ``divisions``,
     ``flags.csv``, ``flags_union.csv`` and ``results.*`` say what each flags as OOD, by its wrong
     answers and by its own division, and what they flag together.
 
@@ -230,9 +236,10 @@ class OODBenchStatistics:
         add_degradations(
             results, losses, self.open, eta_resample=self.eta_resample, resampling=resampling
         )
-        wrong, asked = wrong_answers(judgements, pairs)
-        of_ood, numbers = (asked["split"] == self.split).to_numpy(), pd.factorize(asked["pair_id"])
-        add_comparison(results, wrong, of_ood, numbers[0], resampling=resampling)
+        wrong = wrong_answers(judgements, pairs[ood])
+        results.tables["errors"] = shared_errors(wrong)
+        results.tables["wrong_by"] = wrong_counts(wrong)
+        results.tables["errors_together"] = errors_together(wrong)
         if hard:
             on_hard = common_pairs(_judged(hard), self.unparsed)[1]
             add_hard(

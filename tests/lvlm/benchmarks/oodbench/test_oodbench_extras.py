@@ -1,4 +1,4 @@
-"""Doubt, comparisons of models, overlap of their errors, exports."""
+"""Doubt, and overlap of the errors of models."""
 
 import numpy as np
 import pandas as pd
@@ -8,7 +8,6 @@ from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS, TOGETHER
 from ood_lab.lvlm.scoring.uncertainty import doubt, uncertainty_rows
 from ood_lab.lvlm.statistics.model_tables import (
-    compare_models,
     errors_together,
     shared_errors,
     wrong_counts,
@@ -98,23 +97,6 @@ def test_a_model_that_doubts_its_errors_and_ood_pairs_knows():
     assert not list(
         uncertainty_rows(table.assign(p_yes=None), SPLITS, TOGETHER, "id", resampling=Resampling())
     )
-
-
-def test_models_are_compared_on_the_same_answers():
-    rng = np.random.default_rng(0)
-    strong, weak = rng.random(400) < 0.1, rng.random(400) < 0.3
-    pairs = np.arange(400) // 2
-    table = compare_models(
-        {"s": strong, "w": weak, "s2": strong}, pairs, resampling=Resampling(draws=500)
-    )
-    row = table.query("model_a == 's' and model_b == 'w'").iloc[0]
-    assert row["difference"] == pytest.approx(weak.mean() - strong.mean())
-    assert row["ci_low"] < row["difference"] < row["ci_high"]
-    assert row["only_a_right"] - row["only_b_right"] == weak.sum() - strong.sum()
-    assert row["p_mcnemar_holm"] < 0.01
-    assert row["p_mcnemar_holm"] >= row["p_mcnemar"]
-    same = table.query("model_b == 's2' and model_a == 's'").iloc[0]
-    assert (same["difference"], same["p_mcnemar"], same["p_bootstrap"]) == (0, 1, 1)
 
 
 def test_p_values_of_differences_are_bounded_by_the_draws():

@@ -32,7 +32,6 @@ class OODBenchHard(Task):
             :func:`~ood_lab.lvlm.image_text.object_detectors.recorded_proposals`.
         threshold: of its proposals.
         batch_size: images at a time.
-        device: None = the first GPU, else the CPU.
         gamma, per_image, share: see
             :class:`~ood_lab.lvlm.benchmarks.oodbench.question_pairs.HardSamples`.
         form: see
@@ -46,7 +45,6 @@ class OODBenchHard(Task):
     detections: str | None
     threshold: Share
     batch_size: BatchSize
-    device: str | None
     gamma: Gamma
     per_image: Count
     share: Share
@@ -56,7 +54,7 @@ class OODBenchHard(Task):
         named = ws.settings["annotations"].get("file")
         if self.path and not self.detections:
             images = ws.annotations.paths
-            return proposals_of(self.path, self.threshold, self.device, images, self.batch_size)
+            return proposals_of(self.path, self.threshold, images, self.batch_size)
         if self.path or not self.detections:
             raise UserError(
                 "give one object detector: task.path=DIR of transformers, or "

@@ -40,7 +40,6 @@ class ClipScores:
         template: text with ``{}`` for the label.
         scale: factor of the cosine; None = the model's own (100 for OpenAI's weights).
         batch_size: images at a time.
-        device: None = the first GPU, else the CPU.
         name: for tables and columns; empty = the CLIP's.
     """
 
@@ -48,7 +47,6 @@ class ClipScores:
     template: str = "{}"
     scale: float | None = None
     batch_size: BatchSize = 64
-    device: str | None = None
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -65,7 +63,7 @@ class ClipScores:
 
     def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """See :class:`~ood_lab.lvlm.image_text.base.ImageTextModel`."""
-        clip = self.clip.to(chosen_device(self.device))
+        clip = self.clip.to(chosen_device(None))
         texts = self._factor * clip.encode_text(texts_of(labels, self.template))
 
         def score(batch: ImageBatch) -> Tensor:

@@ -42,7 +42,7 @@ from ood_lab.models.weights import weights_sha256
 
 @torch.inference_mode()
 def proposals_of(
-    path: str, threshold: float, device: str | None, images: Mapping[int | str, Path], size: int
+    path: str, threshold: float, images: Mapping[int | str, Path], size: int
 ) -> pd.DataFrame:
     """``image, category, p`` of every box that an object detector of transformers finds.
 
@@ -53,7 +53,6 @@ def proposals_of(
     Args:
         path: folder of the model; nothing is downloaded.
         threshold: boxes with a lower score are skipped.
-        device: None = the first GPU, else the CPU.
         images: files by the id of the image.
         size: images at a time.
 
@@ -62,7 +61,7 @@ def proposals_of(
     """
     kinds = ("AutoImageProcessor", "AutoModelForObjectDetection")
     processor, model = load_pretrained("path", path, *kinds)
-    model, names = model.to(chosen_device(device)).eval(), model.config.id2label
+    model, names = model.to(chosen_device(None)).eval(), model.config.id2label
     ids, rows = list(images), list[tuple[int | str, str, float]]()
     for start, batch in loaded_batches([*images.values()], size, "object detector"):
         outputs = model(**processor(images=batch, return_tensors="pt").to(model.device))
@@ -124,7 +123,6 @@ class ObjectDetector(ChatModel):
     Args:
         path: folder of the model; nothing is downloaded.
         threshold: least score of a box that counts.
-        device: None = the first GPU, else the CPU.
         template: text with ``{}`` for the object.
         name: for tables and columns; empty = the folder's.
 
@@ -134,7 +132,6 @@ class ObjectDetector(ChatModel):
 
     path: str
     threshold: Share = 0.25
-    device: str | None = None
     template: str = "{}"
     name: str = ""
 
@@ -151,7 +148,7 @@ class ObjectDetector(ChatModel):
             )
         kinds = ("AutoProcessor", "AutoModelForZeroShotObjectDetection")
         inputs, model = load_pretrained("path", self.path, *kinds)
-        return inputs, model.to(chosen_device(self.device)).eval()
+        return inputs, model.to(chosen_device(None)).eval()
 
     @cached_property
     def _backend(self) -> str:

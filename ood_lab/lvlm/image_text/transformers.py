@@ -32,7 +32,6 @@ class PretrainedScores:
         path: folder, or name of a model that is in the cache; nothing is downloaded.
         template: text with ``{}`` for the label.
         batch_size: images at a time.
-        device: None = the first GPU, else the CPU.
         name: for tables and columns; empty = the last part of ``path``.
 
     Raises:
@@ -42,7 +41,6 @@ class PretrainedScores:
     path: str
     template: str = "{}"
     batch_size: BatchSize = 16
-    device: str | None = None
     name: str = ""
     #: Its class in transformers.
     auto: ClassVar[str]
@@ -68,7 +66,7 @@ class PretrainedScores:
 
     def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """See :class:`~ood_lab.lvlm.image_text.base.ImageTextModel`."""
-        device = chosen_device(self.device)
+        device = chosen_device(None)
         self.model.to(device).eval()
         # SigLIP was trained on texts of full length.
         siglip = self.model.config.model_type.startswith("siglip")
@@ -101,7 +99,7 @@ class TransformersScores(PretrainedScores):
     SigLIP adds a bias, which a softmax over labels ignores. ``scale`` replaces that factor.
 
     Args:
-        path, template, batch_size, device, name: see :class:`PretrainedScores`.
+        path, template, batch_size, name: see :class:`PretrainedScores`.
         scale: factor of the cosine; None = the model's own.
 
     Raises:
@@ -164,7 +162,7 @@ class Blip2Scores(PretrainedScores):
     less than OODBench's T, and every pair would be flagged.
 
     Args:
-        path, template, device, name: see
+        path, template, name: see
             :class:`~ood_lab.lvlm.image_text.transformers.PretrainedScores`.
         batch_size: image-text pairs (``itm``) or images (``itc``) at a time.
         head: ``itm`` or ``itc``.

@@ -84,13 +84,13 @@ def test_a_detector_of_transformers_gives_proposals(tmp_path):
     for file in files:
         Image.new("RGB", (40, 32), (200, 10, 10)).save(file)
     images = dict(zip([7, 8, 9], files, strict=True))
-    found = proposals_of(str(tmp_path), 0.0, None, images, 2)
+    found = proposals_of(str(tmp_path), 0.0, images, 2)
     assert set(found["image"]) == {7, 8, 9}
     assert set(found["category"]) <= {"cat", "dog"}
     assert len(found) == 3 * 4
     assert found["p"].between(0, 1).all()
     with pytest.raises(UserError, match="no model can be loaded"):
-        proposals_of(str(tmp_path / "nowhere"), 0.0, None, images, 2)
+        proposals_of(str(tmp_path / "nowhere"), 0.0, images, 2)
 
 
 def test_results_of_another_detector_are_read_by_the_numbers_of_the_annotations(tmp_path):

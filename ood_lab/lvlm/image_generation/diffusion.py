@@ -27,7 +27,6 @@ class DiffusionGenerator(PromptGenerator):
         form, per_composition, seeds, variants: see
             :class:`~ood_lab.lvlm.image_generation.prompt_generator.PromptGenerator`.
         arguments: of every call of the pipeline, such as ``height``.
-        device: where to run; None = the first GPU, else the CPU.
         dtype: of the weights.
         variant: of the weights, such as ``fp16``.
         download: fetch what is missing.
@@ -35,7 +34,6 @@ class DiffusionGenerator(PromptGenerator):
 
     path: str | None = None
     arguments: Settings = field(default_factory=dict)
-    device: str | None = None
     dtype: str = "float32"
     variant: str | None = None
     download: bool = False
@@ -92,7 +90,7 @@ class DiffusionGenerator(PromptGenerator):
         from ood_lab.synthesis.pretrained_models import chosen_dtype
         from ood_lab.synthesis.text_to_image import TextToImage
 
-        device = chosen_device(self.device)
+        device = chosen_device(None)
         return TextToImage(
             self._source,
             self.arguments,

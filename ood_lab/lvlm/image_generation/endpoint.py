@@ -27,7 +27,8 @@ _WITHHELD = ("content_policy_violation", "moderation_blocked", "content_filter")
 class EndpointGenerator(OpenAIServer, PromptGenerator):
     """Images of prompts from ``<base_url>/images/generations``.
 
-    An image is skipped if the server rejects its prompt for its content. Where a request fails
+    The protocol has neither a seed nor a negative prompt, so that no image can be made again. An
+    image is skipped if the server rejects its prompt for its content. Where a request fails
     for good, the other images of its batch are kept, and the run ends.
 
     Args:
@@ -36,9 +37,6 @@ class EndpointGenerator(OpenAIServer, PromptGenerator):
         form, per_composition, seeds, variants: see
             :class:`~ood_lab.lvlm.image_generation.prompt_generator.PromptGenerator`.
         arguments: further fields of every request, such as ``size``.
-        seed_field: of the request, for the seed; None = not sent, so that no image can be made
-            again.
-        negative_field: of the request, for the negative prompt; None = not sent.
 
     Raises:
         UserError: see :class:`~ood_lab.lvlm.chat.server.server_connection.OpenAIServer`.
@@ -47,8 +45,6 @@ class EndpointGenerator(OpenAIServer, PromptGenerator):
     concurrency: Count = 4
     timeout_s: Positive = 300.0
     arguments: Settings = field(default_factory=dict)
-    seed_field: str | None = None
-    negative_field: str | None = None
     node: ClassVar[str] = "generator"
 
     @property
@@ -60,8 +56,6 @@ class EndpointGenerator(OpenAIServer, PromptGenerator):
             "model": self.model,
             "form": self.form,
             "arguments": dict(self.arguments),
-            "seed_field": self.seed_field,
-            "negative_field": self.negative_field,
         }
 
     def images(self, orders: Orders) -> Iterator[Image.Image | None]:
@@ -87,8 +81,6 @@ class EndpointGenerator(OpenAIServer, PromptGenerator):
         """The image, None where it is withheld, or why there is none."""
         body = {"model": self.model, "prompt": order.prompt, "n": 1}
         body |= {**self.arguments, **order.settings}
-        fields = {self.seed_field: order.seed, self.negative_field: order.negative_prompt}
-        body |= {name: value for name, value in fields.items() if name}
         try:
             return self.answer(
                 "/images/generations", lambda: body, self._image, lambda: "an image"

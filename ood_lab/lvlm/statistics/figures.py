@@ -214,15 +214,15 @@ def mmd_draws(table: pd.DataFrame, draws: pd.DataFrame) -> Figure:
 
 
 def error_bars(counts: pd.DataFrame, models: pd.DataFrame, ood: str) -> Figure:
-    """How many models get a question wrong; and each model's errors, with the union so far.
+    """How many models get a question wrong, and each model's errors.
 
     Args:
         counts: see :func:`~ood_lab.lvlm.statistics.model_tables.wrong_counts`.
-        models: see :func:`~ood_lab.lvlm.statistics.model_tables.shared_errors`.
+        models: see :func:`~ood_lab.lvlm.statistics.model_tables.model_errors`.
         ood: what the OOD split is called.
     """
     most = max(len(counts), len(models))
-    titles = ["wrong by so many models, % of questions", "wrong by each, and by any so far, %"]
+    titles = ["wrong by so many models, % of questions", "wrong by each model, %"]
     n = int(counts["questions"].sum())
     figure, (first, second) = panels(
         titles, f"{n:,} questions of {ood}.", columns=2, height=0.26 * most + 0.5, extra=0.6
@@ -230,17 +230,11 @@ def error_bars(counts: pd.DataFrame, models: pd.DataFrame, ood: str) -> Figure:
     bars = [Bar(100 * share, text=f"{100 * share:.1f}") for share in counts["share"]]
     draw_bars(first, bars)
     name_rows(first, [f"{k:,}" if k else "none" for k in counts["models"]])
-    for place, (column, label) in enumerate((("share", "this model"), ("union", "any so far"))):
-        colour = COLOURS[place]
-        shares = [
-            Bar(100 * share, text=f"{100 * share:.1f}", colour=colour) for share in models[column]
-        ]
-        draw_bars(second, shares, label=label, place=place, of=2)
+    draw_bars(second, [Bar(100 * share, text=f"{100 * share:.1f}") for share in models["share"]])
     name_rows(second, [wrapped(name, 18) for name in short_names(list(models["model"]))])
     for axes in (first, second):
         axes.set_xlim(0, 122)
         axes.set_xticks([0, 50, 100])
-    add_legend(figure, [second])
     return figure
 
 

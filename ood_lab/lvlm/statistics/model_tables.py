@@ -18,21 +18,16 @@ from ood_lab.schema.arrays import Bools, Floats, Ints
 Wrong = Mapping[str, Bools]
 
 
-def shared_errors(wrong: Wrong) -> pd.DataFrame:
-    """How much of a benchmark each model, and all models so far, answer wrongly.
-
-    ``|B ∩ E_m| / |B|`` of error set ``E_m``, and of the union over an ordered list of models.
+def model_errors(wrong: Wrong) -> pd.DataFrame:
+    """How much of a benchmark each model answers wrongly: ``model, errors, share``.
 
     Args:
-        wrong: model → ``[N]``, in the order of the union.
-
-    Returns:
-        ``model, errors, share, union, gain``: ``gain`` is what the model adds to the union.
+        wrong: model → ``[N]``.
     """
     errors = np.stack([*wrong.values()])
-    union = np.logical_or.accumulate(errors).mean(axis=1)
-    known = {"model": [*wrong], "errors": errors.sum(axis=1), "share": errors.mean(axis=1)}
-    return pd.DataFrame({**known, "union": union, "gain": np.diff(union, prepend=0.0)})
+    return pd.DataFrame(
+        {"model": [*wrong], "errors": errors.sum(axis=1), "share": errors.mean(axis=1)}
+    )
 
 
 def wrong_counts(wrong: Wrong) -> pd.DataFrame:

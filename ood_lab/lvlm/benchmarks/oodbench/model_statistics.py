@@ -38,7 +38,7 @@ from ood_lab.lvlm.statistics.model_tables import (
     add_degradations,
     add_hard,
     errors_together,
-    shared_errors,
+    model_errors,
     wrong_counts,
 )
 from ood_lab.lvlm.statistics.ood_flags import (
@@ -237,7 +237,7 @@ class OODBenchStatistics:
             results, losses, self.open, eta_resample=self.eta_resample, resampling=resampling
         )
         wrong = wrong_answers(judgements, pairs[ood])
-        results.tables["errors"] = shared_errors(wrong)
+        results.tables["errors"] = model_errors(wrong)
         results.tables["wrong_by"] = wrong_counts(wrong)
         results.tables["errors_together"] = errors_together(wrong)
         if hard:

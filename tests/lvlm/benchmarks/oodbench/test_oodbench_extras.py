@@ -9,7 +9,7 @@ from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS, TOGETHER
 from ood_lab.lvlm.scoring.uncertainty import doubt, uncertainty_rows
 from ood_lab.lvlm.statistics.model_tables import (
     errors_together,
-    shared_errors,
+    model_errors,
     wrong_counts,
 )
 from ood_lab.metrics.resampling.clustered_bootstrap import Clustered, contrast
@@ -118,16 +118,8 @@ def test_how_many_models_err_and_who_errs_with_whom():
     counts = wrong_counts(wrong)
     assert counts["questions"].tolist() == [1, 3, 1, 0]
     assert counts["at_least"].tolist() == pytest.approx([1, 0.8, 0.2, 0])
-    assert counts["at_least"][1] == pytest.approx(shared_errors(wrong)["union"].iloc[-1])
+    assert model_errors(wrong)["errors"].tolist() == [3, 2, 0]
     both = errors_together(wrong).set_index(["model", "other"])
     assert both.loc[("a", "b"), ["both", "share", "chance"]].tolist() == [1, 1 / 3, 2 / 5]
     assert both.loc[("b", "a"), ["both", "share", "chance"]].tolist() == [1, 1 / 2, 3 / 5]
     assert np.isnan(both.loc[("c", "a"), "share"])  # it errs nowhere
-
-
-def test_error_sets_and_their_union():
-    wrong = {"a": np.array([1, 1, 0, 0], bool), "b": np.array([0, 1, 1, 0], bool)}
-    table = shared_errors(wrong)
-    assert table["share"].tolist() == [0.5, 0.5]
-    assert table["union"].tolist() == [0.5, 0.75]
-    assert table["gain"].tolist() == [0.5, 0.25]

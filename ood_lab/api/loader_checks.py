@@ -104,18 +104,27 @@ class EachImageOnce:
         data = self._loader.dataset if self._loader is not None else images
         self._dataset = data if isinstance(data, Dataset) else None
         self._keys = [np.empty(0, np.int64)]
-        self._sampler = None if self._loader is None else _sampler(self._loader)
-        sampler = self._sampler
-        if isinstance(sampler, RandomSampler | WeightedRandomSampler) and sampler.replacement:
-            raise UserError(
-                f"the {type(sampler).__name__} of the loader samples with replacement: some "
-                "images come several times and others never. Give a DataLoader without a sampler"
-            )
+        self._explained = self._loader is not None and self._omissions_explained(self._loader)
         self._check_repeatable(image_of)
 
     @property
     def _streams(self) -> bool:
         return isinstance(self._dataset, IterableDataset)
+
+    def _omissions_explained(self, loader: DataLoader[Any]) -> bool:
+        """Whether images that the loader leaves out are left out on purpose, or told here."""
+        batches = loader.batch_sampler if isinstance(loader.batch_sampler, BatchSampler) else loader
+        sampler = batches.sampler
+        if isinstance(sampler, RandomSampler | WeightedRandomSampler) and sampler.replacement:
+            raise UserError(
+                f"the {type(sampler).__name__} of the loader samples with replacement: some "
+                "images come several times and others never. Give a DataLoader without a sampler"
+            )
+        total = len(sampler) if isinstance(sampler, Sized) and not self._streams else None
+        if batches.drop_last and (total is None or total % (batches.batch_size or 1)):
+            log.warning("drop_last=True of the loader omits the last images: set drop_last=False")
+            return True
+        return isinstance(sampler, SubsetRandomSampler)
 
     def _check_repeatable(self, image_of: Callable[[Any], Any]) -> None:
         if self._dataset is None or self._streams or not isinstance(self._dataset, Sized):
@@ -175,16 +184,10 @@ class EachImageOnce:
                 f"{n - len(counts):,}",
                 f"{n:,}",
             )
-        elif total and n < total and not isinstance(self._sampler, SubsetRandomSampler):
+        elif total and n < total and not self._explained:
             log.warning(
-                "%s of %s images of the dataset came from the loader: set drop_last=False, and "
-                "give no sampler that omits some, as a DistributedSampler does",
+                "%s of %s images of the dataset came from the loader: give it no sampler that "
+                "omits some, as a DistributedSampler does",
                 f"{n:,}",
                 f"{total:,}",
             )
-
-
-def _sampler(loader: DataLoader[Any]) -> Any:
-    """What gives the rows."""
-    batches = loader.batch_sampler
-    return batches.sampler if isinstance(batches, BatchSampler) else loader.sampler

@@ -160,6 +160,11 @@ def distributed():
 
 ones = torch.ones(N)
 FAULTS = {
+    "drop_last of a stream": (
+        lambda: loader(Stream(), num_workers=0, drop_last=True),
+        None,
+        "omits the last images",
+    ),
     "two workers, a stream": (lambda: loader(Stream(), num_workers=2), UserError, "num_workers=0"),
     "two workers, with len": (lambda: loader(Sized(), num_workers=2), UserError, "get_worker_info"),
     "replacement": (
@@ -178,7 +183,7 @@ FAULTS = {
     ),
     "twice": (lambda: loader(sampler=[*range(N), *range(N)]), UserError, "each image once"),
     "again in a list": (lambda: [images(), images()], None, "90 of 180 images repeat"),
-    "drop_last": (lambda: loader(drop_last=True), None, "80 of 90"),
+    "drop_last": (lambda: loader(drop_last=True), None, "omits the last images"),
     "half": (distributed, None, "45 of 90"),
     "a sampler of its own": (lambda: loader(sampler=range(40)), None, "40 of 90"),
     "random transforms": (lambda: loader(Flipped()), None, "random transforms"),

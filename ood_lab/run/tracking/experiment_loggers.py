@@ -34,31 +34,44 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 #: Beginnings of the names of what a W&B sweep may optimise: never a number of evaluated datasets.
 _GOALS = ("val/", "train/")
+#: Summary keys of one detector at most: more would swamp the dashboard, and stay in the table.
+MOST_KEYS = 30
 
 
 def summary_values(results: pd.DataFrame) -> dict[str, float]:
     """The headline metrics of a detection table, each under one key, and those of no detector.
 
-    ``mean/<detector>/<metric>``, ``<detector>/dad``, ``<detector>/<set>/<metric>``, and
-    ``level/<axis>/<level>/<detector>/<metric>``, the mean over the sets with levels.
+    Of a detector in this order, each group only where no more than :data:`MOST_KEYS` result:
+    ``mean/<detector>/<metric>`` and ``<detector>/dad``; for each metric
+    ``level/<axis>/<level>/<detector>/<metric>``, the mean over the sets with levels; for each
+    metric ``<detector>/<set>/<metric>``.
     """
     view, rows = RunView(results), whole(results)
-    own = rows["detector"].notna()
-    values = dict(zip(rows.loc[~own, "metric"], rows.loc[~own, "value"].astype(float), strict=True))
-    of_sets = rows[own & rows["metric"].isin(view.headlines)].dropna(subset="dataset")
-    for row in of_sets.to_dict("records"):
-        values[f"{row['detector']}/{row['dataset']}/{row['metric']}"] = float(row["value"])
+    of_none = rows[rows["detector"].isna()]
+    values = dict(zip(of_none["metric"], of_none["value"].astype(float), strict=True))
     for name in view.detectors:
-        values |= {f"mean/{name}/{m}": view.mean(m, name).value for m in view.headlines}
-        values[f"{name}/dad"] = view.get("dad", name).value
-    headline = results[results["metric"].isin(view.headlines)]
-    for axis, other in (LEVELS, LEVELS[::-1]):
-        of_axis = headline[headline[axis].notna() & headline[other].isna()]
-        means = of_axis.groupby([axis, "detector", "metric"])["value"].mean().reset_index()
-        for row in means.to_dict("records"):
-            place = f"level/{axis.removesuffix('_level')}/{row[axis]:g}"
-            values[f"{place}/{row['detector']}/{row['metric']}"] = float(row["value"])
-    return {key: value for key, value in values.items() if not math.isnan(value)}
+        own, all_own = (table[table["detector"] == name] for table in (rows, results))
+        means = {f"mean/{name}/{m}": view.mean(m, name).value for m in view.headlines}
+        groups = [means | {f"{name}/dad": view.get("dad", name).value}]
+        for metric in view.headlines:
+            of_metric, keys = all_own[all_own["metric"] == metric], {}
+            for axis, other in (LEVELS, LEVELS[::-1]):
+                of_axis = of_metric[of_metric[axis].notna() & of_metric[other].isna()]
+                place = f"level/{axis.removesuffix('_level')}"
+                for level, value in of_axis.groupby(axis)["value"].mean().items():
+                    keys[f"{place}/{level:g}/{name}/{metric}"] = float(value)
+            groups.append(keys)
+        for metric in view.headlines:
+            of_sets = own[own["metric"] == metric].dropna(subset="dataset")
+            names = f"{name}/" + of_sets["dataset"].astype(str) + f"/{metric}"
+            groups.append(dict(zip(names, of_sets["value"].astype(float), strict=True)))
+        kept: dict[str, float] = {}
+        for group in groups:
+            known = {key: value for key, value in group.items() if not math.isnan(value)}
+            if len(kept | known) <= MOST_KEYS:
+                kept |= known
+        values |= kept
+    return values
 
 
 def values_of_metric(

@@ -103,6 +103,7 @@ def test_levels_have_keys_and_no_number_has_two(tmp_path):
     assert values["level/covariate/3/vim/fpr95"] == pytest.approx(0.23)
     assert not {"knn/mean_auroc", "knn/near/fpr95_id_positive"} & values.keys()
     own = [key for key in values if "knn" in key.split("/")]
+    assert len(own) <= 30
     assert {key.rpartition("/")[2] for key in own} == {"auroc", "fpr95", "dad"}
     assert {"mean/knn/auroc", "mean/knn/fpr95", "knn/dad", "knn/near/auroc"} <= set(own)
     assert values["id_accuracy"] == pytest.approx(0.9)

@@ -142,7 +142,6 @@ def evaluation(place: Path, n_bootstrap: int) -> Callable[..., Path]:
         "model.head=linear",
         f"model.weights={WEIGHTS}",
         "model.backbone.input_size=32",
-        "model.expected_id_acc=86.7",
     ]
     rest = [f"metrics.n_bootstrap={n_bootstrap}", "logger=none", f"paths.outputs={place}/outputs"]
 

@@ -263,7 +263,7 @@ def evaluate(
         warnings=[*shared, *copies.sentences],
     )
     if of_test.label_classes is None:
-        record.id_accuracy = check_id_accuracy(of_test, record.classes, None)
+        record.id_accuracy = check_id_accuracy(of_test, record.classes)
     advice = "are these the labels of test, in the order of the head?"
     accuracy = accuracy_warnings(sets, sets["val"].labels, record, advice)
     resampling = Resampling(n_bootstrap, seed)

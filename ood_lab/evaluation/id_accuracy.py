@@ -61,7 +61,6 @@ def warn_of_size(backbone: Backbone, size: ImageSize) -> None:
 def check_id_accuracy(
     bank: FeatureBank,
     classes: Sequence[str],
-    expected: float | None,
     by_shape: bool = False,
     remedy: str = "train.py trains a head",
 ) -> float | None:
@@ -69,12 +68,11 @@ def check_id_accuracy(
 
     It is not defined without labels or logits, of multi-label data, or when the head has other
     classes than the data (a pretrained head on one's own classes): logits are then used unchanged.
-    ``expected`` is what the weights are known to reach, in percent; ``by_shape`` says that they
-    were matched by shape, ``remedy`` how a head for the classes of the data is made.
+    ``by_shape`` says that the weights were matched by shape, ``remedy`` how a head for the classes
+    of the data is made.
 
     Raises:
-        UserError: the accuracy is more than 2 points below ``expected``, or that of weights matched
-            by shape is no better than chance.
+        UserError: the accuracy of weights matched by shape is no better than chance.
     """
     heads, accuracy = bank.num_classes, _top1_accuracy(bank)
     if not heads or bool((bank.labels == SEVERAL).any()):
@@ -92,11 +90,6 @@ def check_id_accuracy(
             remedy,
         )
         return None
-    if expected is not None and 100 * accuracy < expected - 2:
-        raise UserError(
-            f"ID accuracy is {accuracy:.1%}, expected {expected:.1f}% "
-            f"(model.expected_id_acc): {CAUSES}"
-        )
     if by_shape and Chance.of(bank.labels, heads).reached(accuracy):
         raise UserError(
             f"model.match=shape: ID accuracy is {accuracy:.1%}, no better than chance, so these "

@@ -39,18 +39,23 @@ MOST = 20_000
 
 
 def write_page(
-    folder: Path, data: OODDataModule, banks: Banks, outcome: EvaluationOutcome, view: RunView
+    folder: Path,
+    data: OODDataModule,
+    banks: Banks,
+    outcome: EvaluationOutcome,
+    view: RunView,
+    maps: Sequence[PlaceMaps],
 ) -> None:
     """Writes ``figures/`` and ``report.html`` into the run folder.
 
-    ``banks`` give features to draw, as far as there are any, ``data`` images to show.
+    ``banks`` give features to draw, as far as there are any, ``data`` images to show, over which
+    ``maps`` are drawn.
     """
     scores = outcome.scores
     evaluated = [name for name in scores["dataset"].unique() if name not in data.csid_names]
     unusual = unusual_training_images(data, banks.get("train"))
     if unusual is not None:
         write_csv(unusual.table, folder / ID_IMAGES)
-    maps = maps_of_run(data, banks, outcome)
     write_report(
         folder / "report.html",
         view,

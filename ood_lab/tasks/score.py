@@ -202,7 +202,7 @@ def evaluate_run(
         show(view, ws.folder, ws.settings["detector_table"] == "all", page=report)
         if report:
             with ws.stages("report"), optional("report.html"):
-                write_page(ws.folder, ws.data, banks, outcome, view)
+                write_page(ws.folder, ws.data, banks, outcome, view, maps)
     return outcome.results
 
 
@@ -220,8 +220,8 @@ def _note_network(ws: Workspace, inputs: ScoringInput) -> None:
     record.synthetic_ood = plain(ws.synthetic_ood) if ws.synthetic_ood else None
     record.split_off = {name: len(data.splits[name]) for name in data.split_off}
     by_shape = settings.get("match") == "shape" and not ws.cfg.debug
-    expected, remedy = settings.get("expected_id_acc"), head_command(settings)
-    record.id_accuracy = check_id_accuracy(test, data.classes, expected, by_shape, remedy)
+    remedy = head_command(settings)
+    record.id_accuracy = check_id_accuracy(test, data.classes, by_shape, remedy)
     record.id_chance = Chance.of(test.labels, len(data.classes)).share
     record.shift_order = list(data.shift_order)
     record.ood_groups = {group: list(names) for group, names in data.ood_groups.items()}

@@ -1,4 +1,4 @@
-"""``task=wandb_dashboard``: a W&B workspace and a report that compare finished runs."""
+"""``task=wandb_dashboard``: a W&B workspace that compares finished runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class WandbDashboard(Task):
-    """Writes ``workspace.json`` and ``report.json``, and saves both in W&B where it is online.
+    """Writes ``workspace.json``, and saves it in W&B where it is online.
 
-    They show the runs that W&B has: those that logged to it, and those of ``task=wandb_push``.
+    It shows the runs that W&B has: those that logged to it, and those of ``task=wandb_push``.
 
     Args:
         runs: run folders, folders of them, or globs of either.
-        title: of both.
+        title: of the workspace.
 
     Raises:
         UserError: wandb-workspaces is missing, W&B rejects the account, no finished run is found,
@@ -42,10 +42,10 @@ class WandbDashboard(Task):
         """See the class."""
         from ood_lab.run.tracking.wandb_dashboard import (
             compared,
-            dashboards,
+            dashboard,
             default_entity,
-            upload_dashboards,
-            write_dashboards,
+            upload_dashboard,
+            write_dashboard,
         )
 
         if not ws.is_main:
@@ -54,14 +54,14 @@ class WandbDashboard(Task):
         online = not to["offline"]
         entity = to["entity"] or (default_entity() if online else "")
         runs = compared(finished_runs(self.runs))
-        pages = dashboards(runs, entity=entity, project=to["project"], title=self.title)
-        files = write_dashboards(pages, ws.folder)
+        workspace = dashboard(runs, entity=entity, project=to["project"], title=self.title)
+        file = ws.folder / "workspace.json"
+        write_dashboard(workspace, file)
         if online:
-            for url in upload_dashboards(pages):
-                log.info("saved: %s", url)
+            log.info("saved: %s", upload_dashboard(workspace))
             return
         log.info(
             "written: %s. No W&B account is configured here: after `wandb login`, task=wandb_push "
-            "uploads the runs, and this command again the workspace and the report",
-            " and ".join(map(str, files)),
+            "uploads the runs, and this command again the workspace",
+            file,
         )

@@ -26,7 +26,7 @@ def bank_of(labels, predictions):
 def asked(test, val=None, **manifest):
     """``lost`` and the warnings of a network that answers ``test`` and ``val`` like this."""
     banks = {"test": bank_of(*test)} | ({"val": bank_of(*val)} if val else {})
-    accuracy = check_id_accuracy(banks["test"], CLASSES, None)
+    accuracy = check_id_accuracy(banks["test"], CLASSES)
     facts = RunRecord(id_accuracy=accuracy, classes=CLASSES, **manifest)
     val_labels = torch.tensor(val[0] if val else [0, 1, 2] * 20)
     return accuracy_warnings(banks, val_labels, facts, advice_on(Backbone(), facts))

@@ -19,7 +19,7 @@ from ood_lab.models import Backbone, Classifier, WholeCheckpointIO, epochs_for
 from ood_lab.models.head_check import seconds_of_a_step
 from ood_lab.run.building import checkpoints
 from ood_lab.run.building.trainers import has_length, steps_per_epoch
-from ood_lab.run.commandline.composition import plain, running_overrides
+from ood_lab.run.commandline.composition import running_overrides
 from ood_lab.run.commandline.printed_commands import command_line
 from ood_lab.run.commandline.process_start import is_main
 from ood_lab.schema.run_record import Facts
@@ -131,7 +131,7 @@ def _reason(
     of_step = seconds_of_a_step(backbone, data.loading.on_each(devices))
     # Gradients are gathered over several batches before a step.
     of_epoch = of_step * data.batches_per_epoch(devices)
-    epochs = epochs_for(steps, **plain(cfg)["auto_length"])
+    epochs = epochs_for(steps)
     if (seconds := epochs * of_epoch) <= LONGEST:
         return None
     return (

@@ -22,7 +22,6 @@ from ood_lab.common.errors import UserError
 from ood_lab.features.lightning_extractor import ExtractionLog, ExtractionProgressBar
 from ood_lab.models import WholeCheckpointIO, epochs_for
 from ood_lab.run.building import checkpoints, nodes
-from ood_lab.run.commandline.composition import plain
 from ood_lab.scripts import command
 
 if TYPE_CHECKING:
@@ -179,7 +178,7 @@ def _length(cfg: DictConfig, data: Callable[[], OODDataModule]) -> dict[str, int
     if has_length(cfg):
         return {}
     steps = steps_per_epoch(cfg, data(), dry_trainer(cfg).world_size)
-    return {"max_epochs": epochs_for(steps, **plain(cfg)["auto_length"])}
+    return {"max_epochs": epochs_for(steps)}
 
 
 def steps_per_epoch(cfg: DictConfig, data: OODDataModule, devices: int) -> int:

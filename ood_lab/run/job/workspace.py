@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 Built = TypeVar("Built")
 #: Groups that only other settings and the training of a network read.
-OF_TRAINING = ("preset", "detector_preset", "auto_length")
+OF_TRAINING = ("preset", "detector_preset")
 
 
 class Member(cached_property[Any]):
@@ -94,7 +94,6 @@ class Workspace:
     Args:
         cfg: the composed configuration.
         run_folder: open and locked on the main process.
-        recipe: the file that gave a method its settings, in words; None if none did.
         unused: groups of the configuration that neither the task nor another group reads.
 
     Attributes:
@@ -110,15 +109,12 @@ class Workspace:
         self,
         cfg: DictConfig,
         run_folder: RunFolder,
-        recipe: str | None = None,
-        unused: frozenset[str] = frozenset(),
+        unused: frozenset[str],
     ) -> None:
         self.cfg = cfg
         self.unused = unused
         self.run_folder = run_folder
-        self.record = RunRecord(
-            config_hash=run_folder.path.parent.name, recipe=recipe, **environment()
-        )
+        self.record = RunRecord(config_hash=run_folder.path.parent.name, **environment())
         self.stages = Stages()
         self.unfinished: str | None = None
         self.retrains = False
@@ -479,14 +475,11 @@ class Workspace:
     def training_log(self) -> TrainingLog:
         """The callback that reports on the training."""
         from ood_lab.models import TrainingLog
+        from ood_lab.models.training.lightning_extensions import MIN_STEPS
         from ood_lab.run.building.networks import FINE_TUNING, RANDOM, weights_origin
 
-        enough, origin = (
-            self.settings.get("auto_length", {}).get("min_steps", 0),
-            weights_origin(self.cfg),
-        )
-        if origin != RANDOM:
-            enough //= FINE_TUNING
+        origin = weights_origin(self.cfg)
+        enough = MIN_STEPS if origin == RANDOM else MIN_STEPS // FINE_TUNING
         return TrainingLog(str(self.cfg.model.name), origin, enough)
 
     @cached_property

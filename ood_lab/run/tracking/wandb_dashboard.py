@@ -1,4 +1,4 @@
-"""A W&B workspace and a report that compare finished runs, from the names of what runs show."""
+"""A W&B workspace that compares finished runs, from the names of what runs show."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.results import of_kind
 
 if TYPE_CHECKING:
-    from wandb_workspaces.reports.v2 import Report
     from wandb_workspaces.workspaces import Workspace
 
 #: Settings that differ between any two runs and are no choice of the user.
@@ -144,17 +143,13 @@ def panels(runs: Compared) -> dict[str, list[Any]]:
     return found
 
 
-def dashboards(
-    runs: Compared, *, entity: str, project: str, title: str
-) -> tuple[Workspace, Report]:
-    """The workspace and the report, not yet sent."""
+def dashboard(runs: Compared, *, entity: str, project: str, title: str) -> Workspace:
+    """The workspace, not yet sent."""
     from wandb_workspaces import workspaces
-    from wandb_workspaces.reports import v2 as wr
 
     best = f"mean/{runs.detectors[0]}/auroc"
     columns = [f"summary:mean/{d}/{m}" for d in runs.detectors[:_MOST] for m in runs.metrics]
-    groups = workspaces.Metric("Group").isin(runs.groups)
-    workspace = workspaces.Workspace(
+    return workspaces.Workspace(
         entity=entity,
         project=project,
         name=title,
@@ -163,35 +158,11 @@ def dashboards(
             for name, shown in panels(runs).items()
         ],
         runset_settings=workspaces.RunsetSettings(
-            filters=[groups],
+            filters=[workspaces.Metric("Group").isin(runs.groups)],
             order=[workspaces.Ordering(workspaces.Summary(best), ascending=False)],
             pinned_columns=[f"config:{key}.value" for key in runs.swept[:_MOST]] + columns,
         ),
     )
-    blocks: list[Any] = [wr.TableOfContents()]
-    for name, shown in panels(runs).items():
-        # Without a project of its own: that of the report. Naming it would ask the server for it.
-        runset = wr.Runset(name="runs", filters=[groups])
-        blocks += [wr.H1(name), wr.P(_WORDS[name]), wr.PanelGrid(runsets=[runset], panels=shown)]
-    report = wr.Report(
-        entity=entity,
-        project=project,
-        title=title,
-        description=f"Runs of {', '.join(runs.groups)}; every number with its interval is in "
-        "results.csv of its run folder.",
-        blocks=blocks,
-        width="fluid",
-    )
-    return workspace, report
-
-
-_WORDS = {
-    "Leaderboard": "Means over the OOD sets without a grid. AUROC: higher is better; FPR95: lower.",
-    "Levels of shift": "AUROC and FPR95 by measured level, and by OOD set in order of shift; "
-    "DAD counts the pairs of sets in which the larger shift has the lower FPR95.",
-    "Sweep": "The settings that differ between the runs, against the detector with the highest "
-    "mean AUROC.",
-}
 
 
 def default_entity() -> str:
@@ -200,18 +171,14 @@ def default_entity() -> str:
         return str(wandb.Api().default_entity)
 
 
-def write_dashboards(made: tuple[Workspace, Report], folder: Path) -> list[Path]:
-    """Writes ``workspace.json`` and ``report.json``: what W&B's server would be sent."""
-    files = [folder / "workspace.json", folder / "report.json"]
-    each: Any
-    for file, each in zip(files, made, strict=True):
-        # The library has no public way to see a specification without a server.
-        content = each._to_model().model_dump(mode="json", by_alias=True, exclude_none=True)
-        write_text(json.dumps(content, indent=2) + "\n", file)
-    return files
+def write_dashboard(workspace: Workspace, file: Path) -> None:
+    """Writes what W&B's server would be sent."""
+    # The library has no public way to see a specification without a server.
+    content = workspace._to_model().model_dump(mode="json", by_alias=True, exclude_none=True)
+    write_text(json.dumps(content, indent=2) + "\n", file)
 
 
-def upload_dashboards(made: tuple[Workspace, Report]) -> list[str]:
-    """Saves both as new views; returns their addresses."""
+def upload_dashboard(workspace: Workspace) -> str:
+    """Saves it as a new view; returns its address."""
     with refusals_explained():
-        return [str(each.save().url) for each in made]
+        return str(workspace.save().url)

@@ -21,6 +21,7 @@ from ood_lab.common.progress import duration, print_anywhere, print_line
 from ood_lab.evaluation import pipeline
 from ood_lab.features.bank_store import FeatureWriter
 from ood_lab.models import TrainingLog, TrainingProgressBar, epochs_for
+from ood_lab.models.training import lightning_extensions
 from ood_lab.run.commandline.terminal_output import ENDED, configure_logging
 
 SMALL = (
@@ -251,13 +252,14 @@ def test_a_training_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
     ("batches", "epochs"), [(68, 5), (7, 43), (300, 5), (60, 5), (59, 6), (0, 300)]
 )
 def test_epochs_follow_from_the_size_of_the_data(batches, epochs):
-    assert epochs_for(batches, min_epochs=5, min_steps=300) == epochs
+    assert epochs_for(batches) == epochs
 
 
 @pytest.mark.slow
-def test_own_data_trains_for_steps_that_suit_its_size(tmp_path, capsys):
-    auto = ("trainer.max_epochs=null", "auto_length={min_epochs: 2, min_steps: 25}")
-    assert train(tmp_path, *auto) == 0
+def test_own_data_trains_for_steps_that_suit_its_size(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(lightning_extensions, "MIN_EPOCHS", 2)
+    monkeypatch.setattr(lightning_extensions, "MIN_STEPS", 25)
+    assert train(tmp_path, "trainer.max_epochs=null") == 0
     out = capsys.readouterr().out
     assert "7 steps per epoch, 4 epochs, 28 steps in all" in out
     assert "few images" not in out

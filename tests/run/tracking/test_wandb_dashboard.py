@@ -1,4 +1,4 @@
-"""What a workspace and a report are made of, read back by the library's own models."""
+"""What a workspace is made of, read back by the library's own models."""
 
 import pandas as pd
 import pytest
@@ -9,12 +9,11 @@ from finished_runs import write_run
 from ood_lab.run.tracking.experiment_loggers import summary_values
 
 workspaces = pytest.importorskip("wandb_workspaces.workspaces.internal")
-reports = pytest.importorskip("wandb_workspaces.reports.v2.internal")
 
 
 @pytest.fixture
 def made(tmp_path):
-    """Both, read back, of two runs that differ in one setting and log levels of shift.
+    """It, read back, of two runs that differ in one setting and log levels of shift.
 
     Beside them lies a run that has measured distances alone.
     """
@@ -31,10 +30,8 @@ def made(tmp_path):
     line = ("task=wandb_dashboard", f"runs={tmp_path}/one", f"paths.outputs={tmp_path}/made")
     assert call("eval.py", *line, "push.wandb.entity=me", "push.wandb.offline=true") == 0
     (view,) = (tmp_path / "made").rglob("workspace.json")
-    report = view.with_name("report.json")
     return (
         workspaces.View.model_validate_json(view.read_text()),
-        reports.ReportViewspec.model_validate_json(report.read_text()),
         summary_values(pd.read_parquet(run / "results.parquet")),
     )
 
@@ -53,8 +50,8 @@ def shown(panels):
     return found
 
 
-def test_both_show_what_the_runs_have_logged(made):
-    view, report, values = made
+def test_it_shows_what_the_runs_have_logged(made):
+    view, values = made
     assert (view.entity, view.project) == ("me", "ood_lab")
     sections = view.spec.section.panel_bank_config.sections
     board, shift, sweep = (shown(section.panels) for section in sections)
@@ -68,9 +65,6 @@ def test_both_show_what_the_runs_have_logged(made):
     goals = ["mean/vim/auroc", "mean/vim/fpr95"]
     assert sweep["sweep"] == ["config:model.value.lr", *(f"summary:{goal}" for goal in goals)]
     assert sweep["importance"] == goals
-    grids = [block for block in report.spec.blocks if block.type == "panel-grid"]
-    of_report = [shown(b.metadata.panel_bank_section_config.panels) for b in grids]
-    assert of_report == [board, shift, sweep]
 
 
 def test_runs_without_a_detector_are_refused(tmp_path, capsys):

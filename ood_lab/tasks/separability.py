@@ -13,9 +13,7 @@ from ood_lab.clip import clip_backbone
 from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
-from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import stream
-from ood_lab.data.dataset import ID_SPLITS
 from ood_lab.data.transforms.subsets import only_rows
 from ood_lab.evaluation.split_features import Extraction
 from ood_lab.report.rendering.drawing import write_all
@@ -33,25 +31,23 @@ class Separability(Task):
     """Writes ``separability.csv`` and ``figures/separability``: ShiftedBronzes' view of spaces.
 
     Principal components of the features of each backbone, and the Bhattacharyya distance of every
-    set to ID on them (:func:`ood_lab.shift.separability`). ID test is a set like the OOD sets where
-    distances are measured to another split: it says what no shift looks like. Backbones are those
-    of finished runs, and of ``networks``.
+    set to ID train on them (:func:`ood_lab.shift.separability`). ID test is a set like the OOD
+    sets: it says what no shift looks like. Backbones are those of finished runs, and of
+    ``networks``.
 
     Args:
         runs: run folders, one a backbone.
         clip: add the image features of the CLIP.
-        id_split: the ID set that distances are measured to: train, val or test.
         components: principal components at most.
         axes: see :func:`ood_lab.shift.separability`.
         most_images: of each set, drawn at random; None = all.
 
     Raises:
-        UserError: no backbone, one run twice, an unknown split, a set of fewer than two images.
+        UserError: no backbone, one run twice, a set of fewer than two images.
     """
 
     runs: Sequence[str]
     clip: bool
-    id_split: str
     components: Count
     axes: Axes
     most_images: Count | None
@@ -64,10 +60,9 @@ class Separability(Task):
             raise UserError(
                 "no backbone: give run folders as task.runs=['RUN_A','RUN_B'], or task.clip=true"
             )
-        check_known([self.id_split], ID_SPLITS, "task.id_split={name} is not an ID set")
         data = ws.data
-        sets = [name for name in ("test", *data.ood_names) if name != self.id_split]
-        for name in [self.id_split, *sets]:
+        sets = ["train", "test", *data.ood_names]
+        for name in sets:
             if len(data.splits[name]) < 2:
                 raise UserError(
                     f"'{name}' has fewer than 2 images: no distance can be measured to it"
@@ -85,9 +80,9 @@ class Separability(Task):
         spaces = {}
         for name, backbone in backbones.items():
             extraction = Extraction(data, backbone, ws.extractor, ws.features_root)
-            features = extraction.features([self.id_split, *sets])
+            features = extraction.features(sets)
             if ws.is_main:
-                of_id = features.pop(self.id_split)
+                of_id = features.pop("train")
                 spaces[name] = separate(of_id, features, self.components, self.axes)
         if not ws.is_main:
             return
@@ -99,9 +94,8 @@ class Separability(Task):
             [separability_figure({name: _space(space) for name, space in spaces.items()})],
         )
         ws.record.backbones = dict(zip(names, map(str, self.runs), strict=True))
-        ws.record.id_split = self.id_split
         ws.record.data = data.identities
-        blocks = [separability_table(tables, self.id_split, self.axes)]
+        blocks = [separability_table(tables, self.axes)]
         show_blocks(blocks, ws.folder, "separability", lines=None)
 
 

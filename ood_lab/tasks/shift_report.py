@@ -29,7 +29,6 @@ from ood_lab.evaluation.shift.image_distances import (
 )
 from ood_lab.evaluation.shift.shift_encoder import (
     HELD_OUT,
-    LaidSettings,
     clip_features,
     foreign,
     has_matrices,
@@ -93,7 +92,6 @@ class ShiftReport(Task):
         laid: folder with the matrices; None = see the YAML file.
         k: neighbour; None = from the number of images, that of the matrix at most.
         levels: of each axis; None = as many as the images allow.
-        training: of the matrices, for a CLIP without them.
         question: the prompt of ``lvlm=...`` about every image; ``{classes}`` = the ID classes.
         accept_failed: images about which there is no answer count as undecided; else the run is
             not finished, and the same command asks again.
@@ -110,7 +108,6 @@ class ShiftReport(Task):
     laid: str | None
     k: Count | None
     levels: Levels | None
-    training: LaidSettings
     question: str
     accept_failed: bool
 
@@ -241,8 +238,8 @@ class ShiftReport(Task):
         root, folder = Path(ws.cfg.paths.laid), None
         if ws.is_main:
             with ws.stages("learn LAID") as stage:
-                stage.reused = learnt_before(ws.clip, root, self.training)
-                folder = learnt(ws.clip, root, self.training)
+                stage.reused = learnt_before(ws.clip, root)
+                folder = learnt(ws.clip, root)
         ws.extractor.strategy.barrier()
         return str(folder)
 

@@ -3,25 +3,19 @@
 import torch
 from clip_towers import clip
 
-from ood_lab.builtin.vessels import caption_labels, caption_templates
-from ood_lab.evaluation.shift.shift_encoder import LaidSettings, learnt, load_decompositions
+from ood_lab.evaluation.shift import shift_encoder
+from ood_lab.evaluation.shift.shift_encoder import learnt, load_decompositions
 
 
-def test_matrices_are_learnt_once_for_a_clip(tmp_path):
-    settings = LaidSettings(
-        labels=caption_labels(),
-        templates=caption_templates(),
-        max_epochs=1,
-        most_labels=12,
-        settings={"steps_per_epoch": 3, "batch_size": 16},
-    )
+def test_matrices_are_learnt_once_for_a_clip(tmp_path, monkeypatch):
+    monkeypatch.setattr(shift_encoder, "LABELS", 12)
+    monkeypatch.setattr(shift_encoder, "EPOCHS", 1)
     model = clip("t-vit")
-    folder = learnt(model, tmp_path, settings)
+    folder = learnt(model, tmp_path)
     laid, pca, whole = load_decompositions(model, str(folder))
     identity = torch.eye(model.embed_dim)
     torch.testing.assert_close(laid.W.T @ laid.W, identity, atol=1e-4, rtol=0)
     assert (pca.width, whole.halves_are_equal) == (model.embed_dim, True)
     before = (folder / "laid.safetensors").stat().st_mtime_ns
-    assert learnt(model, tmp_path, settings) == folder
+    assert learnt(model, tmp_path) == folder
     assert (folder / "laid.safetensors").stat().st_mtime_ns == before
-    assert len(settings.labels) == 12

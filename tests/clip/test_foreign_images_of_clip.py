@@ -8,9 +8,13 @@ from clip_towers import CONFIGS, network
 from photos import write_photos
 from safetensors.torch import save_file
 
+from ood_lab.evaluation.shift import shift_encoder
+
 
 @pytest.mark.slow
-def test_an_untrained_clip_is_told_and_its_matrices_are_kept(tmp_path, capsys):
+def test_an_untrained_clip_is_told_and_its_matrices_are_kept(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(shift_encoder, "LABELS", 6)
+    monkeypatch.setattr(shift_encoder, "EPOCHS", 1)
     folder = tmp_path / "clip"
     folder.mkdir()
     described = {"model_cfg": CONFIGS["t-vit"], "preprocess_cfg": {}}
@@ -19,8 +23,8 @@ def test_an_untrained_clip_is_told_and_its_matrices_are_kept(tmp_path, capsys):
     save_file(state, folder / "open_clip_model.safetensors")
     line = (
         *("experiment=shift_report", *write_photos(tmp_path, (48, 40), "png"), "clip=open_clip"),
-        *(f"clip.name=local-dir:{folder}", "task.training.most_labels=6", "task.report=false"),
-        *("task.training.max_epochs=1", "trainer.max_epochs=1", "detector=[msp,knn]"),
+        *(f"clip.name=local-dir:{folder}", "task.report=false"),
+        *("trainer.max_epochs=1", "detector=[msp,knn]"),
         *(
             "detector.knn.k=3",
             "metrics.n_bootstrap=20",

@@ -6,7 +6,6 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -15,7 +14,6 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from ood_lab.clip import ClipModel, clip_backbone, shipped_folder
-from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import write_text
@@ -29,8 +27,9 @@ from ood_lab.shift import (
     Decomposition,
     FeatureGrid,
     LaidTraining,
-    check_templates,
     encode_grid,
+    imagenet21k_labels,
+    imagenet_templates,
     load_decomposition,
     pca_decomposition,
     save_decomposition,
@@ -43,37 +42,8 @@ log = logging.getLogger(__name__)
 FILES = ("laid.safetensors", "pca.safetensors")
 #: What is measured on texts that were held out.
 HELD_OUT = "held_out.json"
-
-
-@dataclass(frozen=True)
-class LaidSettings:
-    """How LAID is learnt where a CLIP comes without.
-
-    Args:
-        labels: names of things.
-        templates: of styles, with ``{}`` for a label.
-        max_epochs: of the training.
-        most_labels: as many of the labels, taken at equal steps; None = all of them.
-        settings: of :class:`~ood_lab.shift.LaidTraining`.
-
-    Raises:
-        UserError: a template without ``{}``.
-    """
-
-    labels: Sequence[str]
-    templates: Sequence[str]
-    max_epochs: int
-    most_labels: int | None = 1000
-    settings: Settings = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_templates(list(self.templates), "task.training.templates")
-        labels = list(self.labels)
-        if self.most_labels is not None and len(labels) > self.most_labels:
-            step = len(labels) / self.most_labels
-            labels = [labels[int(place * step)] for place in range(self.most_labels)]
-        object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "templates", list(self.templates))
+#: Labels of ImageNet-21K, at equal steps, and epochs of LAID's training for a CLIP without it.
+LABELS, EPOCHS = 1000, 10
 
 
 def has_matrices(clip: ClipModel) -> bool:
@@ -106,25 +76,25 @@ def load_decompositions(clip: ClipModel, laid: str | None) -> list[Decomposition
     return [*loaded, undecomposed(clip.embed_dim, identity, loaded[0].k)]
 
 
-def learnt(clip: ClipModel, root: Path, training: LaidSettings) -> Path:
+def learnt(clip: ClipModel, root: Path) -> Path:
     """The folder with the matrices of a CLIP, which are learnt from texts where it has none.
 
-    They belong only to the weights and the texts: all runs share them.
+    They belong only to the weights: all runs share them.
 
     Args:
         clip: whose features they split.
         root: folder of all matrices that were learnt.
-        training: how they are learnt.
     """
-    folder = _matrix_folder(clip, root, training)
-    if not learnt_before(clip, root, training):
-        labels, templates = training.labels, training.templates
+    folder = _matrix_folder(clip, root)
+    if not learnt_before(clip, root):
+        names, templates = imagenet21k_labels(), imagenet_templates()
+        labels = [names[place * len(names) // LABELS] for place in range(LABELS)]
         words = f"{len(labels)} labels x {len(templates)} templates"
         log.info("learning LAID for '%s' from %s", clip.name, words)
         grid = encode_grid(labels, templates, clip.encode_text)
-        module = LaidTraining(grid, clip.identity, **training.settings)
+        module = LaidTraining(grid, clip.identity)
         trainer = Trainer(
-            max_epochs=training.max_epochs,
+            max_epochs=EPOCHS,
             devices=1,
             logger=False,
             enable_checkpointing=False,
@@ -139,13 +109,13 @@ def learnt(clip: ClipModel, root: Path, training: LaidSettings) -> Path:
     return folder
 
 
-def learnt_before(clip: ClipModel, root: Path, training: LaidSettings) -> bool:
+def learnt_before(clip: ClipModel, root: Path) -> bool:
     """True where :func:`learnt` finds its matrices."""
-    return (_matrix_folder(clip, root, training) / HELD_OUT).exists()
+    return (_matrix_folder(clip, root) / HELD_OUT).exists()
 
 
-def _matrix_folder(clip: ClipModel, root: Path, training: LaidSettings) -> Path:
-    key = json.dumps([dict(clip.identity), asdict(training)], sort_keys=True, default=str)
+def _matrix_folder(clip: ClipModel, root: Path) -> Path:
+    key = json.dumps([dict(clip.identity), LABELS, EPOCHS], sort_keys=True)
     name = re.sub(r"[^\w.-]+", "-", clip.name)
     return root / f"{name}-{text_sha256(key)[:10]}"
 

@@ -121,12 +121,11 @@ def cells_table(counts: Ints, min_count: int) -> Table:
     return Table(caption, [*heads, Head("sum")], rows, notes=[note])
 
 
-def separability_table(spaces: Tables, id_split: str, axes: str = "id") -> Table:
-    """Bhattacharyya distance of every set to ID, backbones side by side.
+def separability_table(spaces: Tables, axes: str) -> Table:
+    """Bhattacharyya distance of every set to ID train, backbones side by side.
 
     Args:
         spaces: backbone -> table of :func:`ood_lab.shift.separability`.
-        id_split: the ID set that distances are measured to.
         axes: of :func:`ood_lab.shift.separability`.
     """
     distances = distances_of(spaces)
@@ -137,7 +136,7 @@ def separability_table(spaces: Tables, id_split: str, axes: str = "id") -> Table
         columns.append(Column(Head("distance", group=group), cells))
     of = "its features" if axes == "id" else "the features of all datasets"
     note = (
-        f"Bhattacharyya distance to ID {id_split} on the principal components of {of}; "
+        f"Bhattacharyya distance to ID train on the principal components of {of}; "
         "0 = not separable. It grows with the number of components."
     )
     return table_of("Separability of each set from ID", columns, notes=[note])

@@ -220,7 +220,7 @@ def test_separability_side_by_side(tmp_path):
     sets = {"test": torch.randn(60, 12), "near": torch.randn(60, 12) + 0.5}
     sets["far"] = torch.randn(60, 12) + 3
     found = {"net": separability(known, sets), "CLIP": separability(2 * known, sets)}
-    text = shown(Printed([separability_table({k: v.table for k, v in found.items()}, "train")]))
+    text = shown(Printed([separability_table({k: v.table for k, v in found.items()}, "id")]))
     for space in found.values():
         for value in space.table["bhattacharyya"]:
             assert f"{value:.3f}" in text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence, Sized
-from itertools import product
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -61,12 +61,9 @@ def shared_rows(id_sets: Sequence[str], sets: Banks) -> Iterator[str]:
         name: _telling(row_keys(bank.features if bank.width else bank.logits))
         for name, bank in sets.items()
     }
-    order = list(sets)
-    for first, second in product(order, order):
-        if order.index(first) >= order.index(second) or first not in id_sets:
-            continue
+    for first, second in combinations(sets, 2):
         rows = [row for row, key in keys[second].items() if key in {*keys[first].values()}]
-        if rows:
+        if rows and first in id_sets:
             yield (
                 f"{len(rows):,} of {len(sets[second]):,} images of {second} (row {rows[0]} is the "
                 f"first) have exactly the features of images of {first}: if they are the same "

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hydra.core.hydra_config import HydraConfig
-
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.run.commandline.composition import running_overrides
@@ -19,14 +17,18 @@ class Preflight(Task):
     ``train.py -m task=preflight ...`` is answered for the whole sweep before Hydra starts a job;
     what runs here is the task of an experiment that chooses it in its YAML.
 
+    Args:
+        config_name: ``train`` or ``eval``.
+
     Raises:
         UserError: a job could not run.
     """
+
+    config_name: str
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
         from ood_lab.run.job.preflight import validate
 
-        script = str(HydraConfig.get().job.config_name)
-        if ws.is_main and (blocked := validate(script, running_overrides())):
+        if ws.is_main and (blocked := validate(self.config_name, running_overrides())):
             raise UserError(f"{counted(blocked, 'job')} cannot run: see the list above")

@@ -1,9 +1,8 @@
-"""This process: its rank in a job, how it loads packages, and how it ends."""
+"""This process: its rank in a job, and how it ends."""
 
 from __future__ import annotations
 
 import atexit
-import gc
 import logging
 import os
 import sys
@@ -21,25 +20,6 @@ def is_main() -> bool:
     # Users start one process a node and tell Lightning, which starts the others, only its node.
     further_node = "RANK" not in os.environ and int(os.environ.get("NODE_RANK", 0)) > 0
     return not number and not further_node
-
-
-@contextmanager
-def loading() -> Iterator[None]:
-    """Pauses the garbage collector while packages are loaded, when it has nothing to collect.
-
-    It would scan everything they create, again and again: a quarter of the time of
-    ``import lightning``. From then on it ignores all existing objects, until the process ends:
-    compiled packages check then that all of theirs are gone.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.freeze()
-            atexit.register(gc.unfreeze)
-            gc.enable()
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import json
 import logging
 import os
@@ -25,7 +24,7 @@ from ood_lab.common.files import DISK_FULL
 from ood_lab.run.building.synthetic_datasets import MADE, chosen_unasked
 from ood_lab.run.commandline.composition import running_overrides
 from ood_lab.run.commandline.overrides import key_of
-from ood_lab.run.commandline.process_start import is_main, loading
+from ood_lab.run.commandline.process_start import is_main
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.commandline.terminal_output import configure_logging, fail, log_file
 from ood_lab.run.job.launch import JOB_VARIABLE
@@ -69,7 +68,6 @@ def job(cfg: DictConfig) -> Iterator[Workspace]:
         _leave_frameworks(failed)
         this.run_folder.close()
         _restore(before)
-        gc.unfreeze()  # undoes `loading`: the next job of a sweep makes garbage too
 
 
 @contextmanager
@@ -100,8 +98,7 @@ def _open(cfg: DictConfig) -> Workspace:
     this = prepare(cfg, running_overrides())
     if not this.done:
         check_places(this)
-        with loading():
-            this.check_settings()
+        this.check_settings()
         if this.builds:
             import lightning as L
 

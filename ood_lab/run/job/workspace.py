@@ -297,15 +297,6 @@ class Workspace:
             self.record.warnings.append(doubt)
         return backbone
 
-    def check_weights(self) -> None:
-        """Loads the backbone where classes are held out, which it must not know.
-
-        Raises:
-            UserError: see :attr:`backbone`.
-        """
-        if self.data.held_out:
-            _ = self.backbone
-
     def load_backbone(
         self, classes: Sequence[str], fit: bool = True, cfg: DictConfig | None = None
     ) -> Backbone:

@@ -1,14 +1,10 @@
-"""Loading packages and leaving them: the ends of a command."""
+"""The ends of a command."""
 
-import gc
-import importlib
 import os
 import subprocess
 import sys
 
 import pytest
-
-from ood_lab.run.commandline.process_start import loading
 
 SCRIPT = """
 import atexit, sys
@@ -76,18 +72,3 @@ def test_nobody_reads_the_end():
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 1
-
-
-def test_the_collector_waits_for_the_packages():
-    assert gc.isenabled()
-    with pytest.raises(ModuleNotFoundError, match="no_package_False"), loading():
-        importlib.import_module(f"no_package_{gc.isenabled()}")
-    assert gc.isenabled()
-
-
-@pytest.mark.slow
-def test_packages_end_as_quietly_as_without_us():
-    """Those of compiled code complain of objects that the collector has passed over."""
-    code = "import lightning, torchmetrics; import ood_lab.run"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "leaked" not in done.stderr

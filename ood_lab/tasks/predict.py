@@ -21,6 +21,7 @@ from ood_lab.common.arguments import (
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.data.dataset import Splits
+from ood_lab.data.sources.image_lists import Listing
 from ood_lab.data.sources.source_settings import Given
 from ood_lab.data.transforms.subsets import even_rows
 from ood_lab.detectors import require_onnx
@@ -103,7 +104,6 @@ class Predict(Task):
         num_workers: loader processes.
         memory_limit_gb: bound on what a fit may need; None = 80% of free memory.
         shard_size: images of a Parquet part, about: it holds whole batches.
-        max_batches: so many batches of images at most, at equal steps; None = all.
 
     Raises:
         UserError: see the checks; a saved detector of another backbone; tpr without OOD images.
@@ -121,7 +121,6 @@ class Predict(Task):
     num_workers: Workers
     memory_limit_gb: Positive | None
     shard_size: Count
-    max_batches: Count | None
 
     def check(self, ws: Workspace) -> None:
         """Raises :class:`UserError` where two settings decide what is OOD."""
@@ -140,14 +139,13 @@ class Predict(Task):
         if self.onnx:
             require_onnx("task.onnx=true")
         limit = memory_limit(self.memory_limit_gb)
-        most = None if self.max_batches is None else self.max_batches * self.batch_size
-        listed = list_images(self.images, most)
+        listed = list_images(self.images)
         if self.group:
             some = [listed.images.address(row) for row in even_rows(len(listed.images), GROUPED)]
             groups_of(listed, pd.Series(some), self.group)
         source = self._source(ws)
         data, decoding = source.data, source.decoding
-        pictures = opened(listed, decoding) if len(listed) <= self.shard_size else None
+        pictures = opened(listed, decoding) if len(listed.images) <= self.shard_size else None
         backbone = ws.load_backbone(source.classes)
         passes = NetworkPasses(
             ws.extractor, backbone, ws.features_root, self.batch_size, self.num_workers
@@ -176,7 +174,7 @@ class Predict(Task):
             fitted_on = data.identities if data else None
             predicted = ImagePredictions.in_parts(
                 passes,
-                listed.unopened(decoding),
+                Listing(listed.images.sources, decoding),
                 listed.passed,
                 ready,
                 inside,

@@ -156,7 +156,7 @@ def start(images: Path) -> None:
 
     process = psutil.Process()
     before, begun = private_bytes(process), time.perf_counter()
-    listing = list_images(str(images)).unopened()
+    listing = list_images(str(images)).images
     listed = time.perf_counter()
     for first in range(0, len(listing), PART):
         listing.digest(range(first, min(first + PART, len(listing))))

@@ -126,17 +126,6 @@ class Listing:
                     digest.update(f"{' '.join(map(str, source.store.stat(text)))}\0".encode())
         return digest.hexdigest()
 
-    def taken(self, rows: np.ndarray) -> Listing:
-        """Some of the images, ``rows`` ascending."""
-        addresses, start = [], 0
-        for source in self.sources:
-            inside = rows[(rows >= start) & (rows < start + len(source))] - start
-            addresses.append(
-                Addresses(source.texts.take(pa.array(inside)), source.store, source.base)
-            )
-            start += len(source)
-        return Listing(addresses, self.decoding)
-
 
 def texts_of(values: Any) -> pa.Array:
     """Addresses as one array of Arrow text."""

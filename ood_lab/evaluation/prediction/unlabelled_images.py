@@ -25,7 +25,6 @@ from ood_lab.data.sources.image_stores import FILES, CombinedStores, Store
 from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
 from ood_lab.data.sources.source_settings import Given, Manifest, ReadOptions, source_of
-from ood_lab.data.transforms.subsets import even_rows
 
 log = logging.getLogger(__name__)
 
@@ -58,38 +57,26 @@ class ListedImages:
         images: in order.
         tables: of ``images.sources``, those that are tables or lists, whose files nobody has looked
             for; None for the others.
-        limit: so many images at most.
         remarks: on what was passed over.
     """
 
     images: Listing
     tables: tuple[Manifest | None, ...]
-    limit: int | None
     remarks: tuple[ReadingWarning, ...]
-
-    def __len__(self) -> int:
-        return min(len(self.images), self.limit or len(self.images))
 
     @property
     def passed(self) -> tuple[str, ...]:
         """What was passed over, in sentences."""
         return tuple(remark.text for remark in self.remarks if remark.doubtful)
 
-    def unopened(self, decoding: Decoding = DECODING) -> Listing:
-        """The listed images, at equal steps where there are more than the limit."""
-        images = Listing(self.images.sources, decoding)
-        complete = len(self) == len(images)
-        return images if complete else images.taken(even_rows(len(images), len(self)))
 
-
-def list_images(source: Given | Sequence[Given], limit: int | None = None) -> ListedImages:
+def list_images(source: Given | Sequence[Given]) -> ListedImages:
     """Lists the images that are pointed to, and opens none.
 
     Args:
         source: one image file; a pattern (``photos/*.jpg``, ``**`` for any depth); a source as in
             :func:`~ood_lab.data.sources.source_settings.source_of`, whose labels are ignored; or
             several of these in a list.
-        limit: so many images at most, taken at equal steps; None = all.
 
     Raises:
         UserError: nothing there.
@@ -103,7 +90,7 @@ def list_images(source: Given | Sequence[Given], limit: int | None = None) -> Li
     if not listings:
         raise UserError("task.images is an empty list: give at least one image")
     listing = Listing([addresses for addresses, _ in listings])
-    return ListedImages(listing, tuple(table for _, table in listings), limit, tuple(remarks))
+    return ListedImages(listing, tuple(table for _, table in listings), tuple(remarks))
 
 
 def opened(listing: ListedImages, decoding: Decoding = DECODING) -> ReadableImages:
@@ -130,8 +117,6 @@ def opened(listing: ListedImages, decoding: Decoding = DECODING) -> ReadableImag
         stores |= dict.fromkeys(texts, source.store)
     passed = tuple(remark.text for remark in remarks if remark.doubtful)
     tell_passed(passed)
-    if listing.limit is not None:
-        listed = [listed[row] for row in even_rows(len(listed), listing.limit)]
     paths = pd.Series(listed)
     store: Store = CombinedStores(stores) if set(stores.values()) - {FILES} else FILES
     look = partial(_read_error, store=store)

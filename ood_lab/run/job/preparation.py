@@ -126,8 +126,6 @@ def _shortened(cfg: DictConfig) -> DictConfig:
         cfg.logger = OmegaConf.load(CONF / "logger" / "csv.yaml")
         cfg.trainer.max_epochs = 1
         cfg.data.max_batches = DEBUG_BATCHES
-        if "max_batches" in cfg.task:
-            cfg.task.max_batches = DEBUG_BATCHES
         if "identify" in cfg.data:
             cfg.data.identify = "stat"  # reading all files takes longer than the rest
     return cfg

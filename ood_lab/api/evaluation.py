@@ -242,7 +242,7 @@ def evaluate(
     evaluated = ["test", *csid, *ood]
     usable, refused = _with_columns(chosen, sets, evaluated)
     inputs = ScoringInput(
-        limit=memory_limit(None), usable=usable, refused=refused, banks=sets, copies=copies
+        limit=memory_limit(), usable=usable, refused=refused, banks=sets, copies=copies
     )
     grouped = any(sets[name].groups is not None for name in evaluated)
     scored = EvaluatedSets(

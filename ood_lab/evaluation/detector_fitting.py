@@ -48,10 +48,8 @@ def cut_at(bank: FeatureBank, first: int, seed: int) -> tuple[FeatureBank, Featu
     return bank.rows(chosen), bank.rows(~chosen)
 
 
-def memory_limit(gigabytes: float | None) -> int:
-    """Bytes a detector's fit may take: as given, or 80% of what is available now."""
-    if gigabytes is not None:
-        return int(gigabytes * 2**30)
+def memory_limit() -> int:
+    """Bytes a detector's fit may take: 80% of what is available now."""
     return int(0.8 * psutil.virtual_memory().available)
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ood_lab.common.arguments import Positive
 from ood_lab.data.sources.level_tables import apply_levels
 from ood_lab.evaluation.split_features import require_ood
 from ood_lab.run.job.workspace import Workspace
@@ -20,12 +19,7 @@ class IsOOD(ShiftLevels):
 
     ``backbone`` is scored, ``clip`` only measures. The cells are filters on rows of the same
     banks, so 64 cells cost no more passes than one.
-
-    Args:
-        memory_limit_gb: see :class:`~ood_lab.tasks.score.Score`.
     """
-
-    memory_limit_gb: Positive | None
 
     def check(self, ws: Workspace) -> None:
         """Raises :class:`UserError` without OOD sets, and what the scoring raises."""
@@ -39,5 +33,5 @@ class IsOOD(ShiftLevels):
             measured, pool = divided
             shift, splits = measured.results, ws.data.splits
             apply_levels({name: splits[name] for name in ws.data.ood_names}, pool, "this division")
-        inputs = pass_images(ws, memory_limit_gb=self.memory_limit_gb)
+        inputs = pass_images(ws)
         return evaluate_run(ws, inputs, report=self.report, shift=shift) if ws.is_main else None

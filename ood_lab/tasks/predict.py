@@ -14,7 +14,6 @@ from ood_lab.common.arguments import (
     BatchSize,
     Count,
     InnerShare,
-    Positive,
     PositiveShare,
     Workers,
 )
@@ -102,7 +101,6 @@ class Predict(Task):
         onnx: write ONNX files; what cannot be one is named in the log and in ``manifest.json``.
         batch_size: images a forward.
         num_workers: loader processes.
-        memory_limit_gb: bound on what a fit may need; None = 80% of free memory.
         shard_size: images of a Parquet part, about: it holds whole batches.
 
     Raises:
@@ -119,7 +117,6 @@ class Predict(Task):
     onnx: bool
     batch_size: BatchSize
     num_workers: Workers
-    memory_limit_gb: Positive | None
     shard_size: Count
 
     def check(self, ws: Workspace) -> None:
@@ -138,7 +135,7 @@ class Predict(Task):
         self.check(ws)
         if self.onnx:
             require_onnx("task.onnx=true")
-        limit = memory_limit(self.memory_limit_gb)
+        limit = memory_limit()
         listed = list_images(self.images)
         if self.group:
             some = [listed.images.address(row) for row in even_rows(len(listed.images), GROUPED)]

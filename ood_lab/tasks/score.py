@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from ood_lab.common.arguments import Positive, check_values
+from ood_lab.common.arguments import check_values
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_table
 from ood_lab.data.dataset import ImageDataset
@@ -65,7 +65,6 @@ class Score(Task):
     there is only the accuracy on ID, and ``scores.parquet`` holds predictions.
 
     Args:
-        memory_limit_gb: bound on what a detector's fit may need; None = 80% of free memory.
         report: write figures and ``report.html`` too.
         keep_features: False: the evaluated sets are scored while they pass, and of the sets that
             detectors are fitted on features are kept where one of them needs more than sums.
@@ -74,7 +73,6 @@ class Score(Task):
         UserError: see the checks; a detector that cannot use this backbone is skipped and listed.
     """
 
-    memory_limit_gb: Positive | None
     report: bool
     keep_features: bool
 
@@ -84,9 +82,7 @@ class Score(Task):
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns the results table; None on the other ranks, and where there is no number."""
-        inputs = pass_images(
-            ws, memory_limit_gb=self.memory_limit_gb, keep_features=self.keep_features
-        )
+        inputs = pass_images(ws, keep_features=self.keep_features)
         return evaluate_run(ws, inputs, report=self.report) if ws.is_main else None
 
 
@@ -109,7 +105,6 @@ def sets_to_evaluate(ws: Workspace) -> list[str]:
 def pass_images(
     ws: Workspace,
     *,
-    memory_limit_gb: float | None,
     keep_features: bool = True,
     always: Columns = (),
     selection: Sequence[str] = (),
@@ -119,7 +114,6 @@ def pass_images(
 
     Args:
         ws: the workspace.
-        memory_limit_gb: see :class:`Score`.
         keep_features: see :class:`Score`.
         always: computed in every pass of the network.
         selection: sets whose features are read, too.
@@ -130,7 +124,7 @@ def pass_images(
             "model.tiles: task.keep_features=false and tuning=id_only read features of whole "
             "images; remove them"
         )
-    data, ood_sets, limit = ws.data, sets_to_evaluate(ws), memory_limit(memory_limit_gb)
+    data, ood_sets, limit = ws.data, sets_to_evaluate(ws), memory_limit()
     extraction = Extraction(data, ws.backbone, ws.extractor, ws.features_root, ws.stages, always)
     usable, refused = split_by_columns(ws.detectors if ood_sets else {}, ws.backbone)
     heads = heads_to_read(data, ws.backbone)

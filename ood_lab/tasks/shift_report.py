@@ -15,7 +15,7 @@ from typing import Literal
 import pandas as pd
 import torch.nn.functional as F
 
-from ood_lab.common.arguments import Count, Levels, Positive
+from ood_lab.common.arguments import Count, Levels
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json, read_table, write_table
 from ood_lab.evaluation.near_copies import group_near_copies
@@ -86,7 +86,7 @@ class ShiftReport(Task):
     :class:`~ood_lab.tasks.shift_levels.ShiftLevels`. ``report.html`` begins with the summary.
 
     Args:
-        memory_limit_gb, report: see :class:`~ood_lab.tasks.score.Score`.
+        report: see :class:`~ood_lab.tasks.score.Score`.
         keep_features: true; there is no other way.
         distance: what measures, see the YAML file.
         laid: folder with the matrices; None = see the YAML file.
@@ -101,7 +101,6 @@ class ShiftReport(Task):
             that names no classes; see :class:`~ood_lab.tasks.score.Score`.
     """
 
-    memory_limit_gb: Positive | None
     report: bool
     keep_features: bool
     distance: Literal["auto", "clip", "features"]
@@ -155,7 +154,6 @@ class ShiftReport(Task):
             distances = self._by_clip(ws)
         inputs = pass_images(
             ws,
-            memory_limit_gb=self.memory_limit_gb,
             always=(StatisticsColumn(),),
             selection=["train", *data.ood_names] if by_network else (),
             images=[corrupted_test(data.splits["test"])] if by_network else (),

@@ -97,8 +97,8 @@ def test_options_that_a_class_hands_on_are_those_of_its_parent():
 
 
 def test_a_task_of_another_has_hints_of_both_modules():
-    check_values(IsOOD, {"k": 3, "memory_limit_gb": 1, "levels": 8}, "task")
-    for name in ("k", "memory_limit_gb", "levels"):
+    check_values(IsOOD, {"k": 3, "report": True, "levels": 8}, "task")
+    for name in ("k", "levels"):
         with pytest.raises(UserError, match=rf"task\.{name}=0"):
             check_values(IsOOD, {name: 0}, "task")
 

@@ -305,8 +305,9 @@ def test_a_checkpoint_of_another_architecture(trained, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_failing_job_is_a_failed_wandb_run(trained, tmp_path, outputs, capsys):
-    arguments = (f"ckpt={trained}", "task.memory_limit_gb=1e-9", f"paths.outputs={tmp_path}")
-    assert call("eval.py", *arguments, f"paths.features={outputs}/features") != 0
-    assert "memory" in capsys.readouterr().err
+    arguments = (f"ckpt={trained}", "detector=[knn]", "detector.knn.k=99999")
+    places = (f"paths.outputs={tmp_path}", f"paths.features={outputs}/features")
+    assert call("eval.py", *arguments, *places) != 0
+    assert "k=99,999 exceeds" in capsys.readouterr().err
     (config,) = tmp_path.rglob("config.yaml")
     assert read_run(config.parent)["exit_code"] == 1

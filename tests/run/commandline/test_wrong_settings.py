@@ -19,7 +19,7 @@ AT_ONCE = {
     "no step": (["+trainer.max_steps=0"], "eval.py scores weights unchanged"),
     "smoothing of everything": (["model.classifier.label_smoothing=1"], "label_smoothing=1"),
     "no device": (["detector_device=gpu"], "detector_device=gpu: choose auto, cpu, cuda"),
-    "a task's setting": (["task.memory_limit_gb=-1"], "task.memory_limit_gb=-1"),
+    "a task's setting": (["task.levels=0"], "task.levels=0"),
 }
 #: Arguments of eval.py that are answered before torch is loaded; FILE is the page of a run.
 WITHOUT_TORCH = {

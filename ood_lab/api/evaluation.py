@@ -33,7 +33,7 @@ from ood_lab.common.random_streams import Resampling
 from ood_lab.data.dataset import ID_SPLITS, RESERVED
 from ood_lab.detectors import Detector, named, unserved, unsuited
 from ood_lab.detectors.base import Detectors, Reasons
-from ood_lab.evaluation.detector_fitting import cut_at, memory_limit
+from ood_lab.evaluation.detector_fitting import cut_at
 from ood_lab.evaluation.detector_tuning import OUTLIERS, Grid, Tuning
 from ood_lab.evaluation.id_accuracy import accuracy_warnings, check_id_accuracy
 from ood_lab.evaluation.near_copies import NearCopies, with_scenes
@@ -241,9 +241,7 @@ def evaluate(
     )
     evaluated = ["test", *csid, *ood]
     usable, refused = _with_columns(chosen, sets, evaluated)
-    inputs = ScoringInput(
-        limit=memory_limit(), usable=usable, refused=refused, banks=sets, copies=copies
-    )
+    inputs = ScoringInput(usable=usable, refused=refused, banks=sets, copies=copies)
     grouped = any(sets[name].groups is not None for name in evaluated)
     scored = EvaluatedSets(
         rows={name: _score_rows(name, sets[name], grouped) for name in evaluated},

@@ -48,23 +48,19 @@ def cut_at(bank: FeatureBank, first: int, seed: int) -> tuple[FeatureBank, Featu
     return bank.rows(chosen), bank.rows(~chosen)
 
 
-def memory_limit() -> int:
-    """Bytes a detector's fit may take: 80% of what is available now."""
-    return int(0.8 * psutil.virtual_memory().available)
-
-
-def fit_within(detector: Detector, bank: FeatureBank, limit: int) -> Detector:
+def fit_within_memory(detector: Detector, bank: FeatureBank) -> Detector:
     """Fits the detector, or returns it unchanged where it needs no fit, or has one.
 
     ``bank`` is that of its ``fit_split``, or any where nothing is fitted.
 
     Raises:
         DetectorRefusal: the detector cannot work on such a bank.
-        UserError: the fit would take more than ``limit`` bytes, or the GPU has too little of it.
+        UserError: the fit would take more than 80% of the free memory, or the GPU has too little.
     """
     if detector.fitted and detector.second_pass_hook is not None:
         return detector  # another fit could differ in the last digit, and so from what was computed
     classes, width = bank.num_classes, bank.width
+    limit = int(0.8 * psutil.virtual_memory().available)
     check_memory(detector, len(bank.of_tiles), width, classes, limit)
     if not detector.fit_split:
         return detector
@@ -120,10 +116,9 @@ def score_banks(
     banks: Banks,
     detectors: Detectors,
     refused: Reasons,
-    limit: int,
     in_words: Callable[[str], str] = str,
 ) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
-    """Fits every detector within ``limit`` bytes and scores; those that cannot go to ``refused``.
+    """Fits every detector and scores; those that cannot work go to ``refused``.
 
     ``parts`` are the evaluated sets, ID test first: one row per image, to which every detector adds
     its column. ``banks`` are of these sets, and of those that detectors are fitted on.
@@ -134,7 +129,7 @@ def score_banks(
 
     def fit_and_score(name: str, detector: Detector) -> dict[str, float]:
         start = time.perf_counter()
-        fit_within(detector, banks[detector.fit_split or "test"], limit)
+        fit_within_memory(detector, banks[detector.fit_split or "test"])
         fitted = time.perf_counter()
         scored = {split: checked_score(detector, banks[split]) for split in parts}
         for split, values in scored.items():
@@ -149,7 +144,6 @@ def second_pass(
     trainer: Trainer,
     detectors: Detectors,
     fit_bank: Callable[[Detector], FeatureBank],
-    limit: int,
     banks: dict[str, FeatureBank],
     sources: Mapping[str, Callable[..., FeatureBank | None]],
 ) -> None:
@@ -163,7 +157,6 @@ def second_pass(
         trainer: makes the pass.
         detectors: of which one that has been fitted is not fitted again.
         fit_bank: what a detector is fitted on; called on the main process only.
-        limit: bytes that a fit may take.
         banks: of the first pass; on all but the main process there are none.
         sources: extract ``columns`` of the images of these banks, by name, on all processes.
     """
@@ -174,7 +167,7 @@ def second_pass(
         # One that was read from a file has been fitted, and there may be no images to fit on.
         for detector in (d for d in chosen.values() if not d.fitted):
             with suppress(UserError):
-                fit_within(detector, fit_bank(detector), limit)
+                fit_within_memory(detector, fit_bank(detector))
     learned = told_by_main(trainer, {name: dict(d.fitted) for name, d in chosen.items()})
     for name, detector in chosen.items():
         detector.fitted = learned[name]

@@ -21,7 +21,7 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ID_SPLITS
 from ood_lab.detectors import Detector, checked_score
 from ood_lab.detectors.base import Detectors
-from ood_lab.evaluation.detector_fitting import cut_at, fit_within
+from ood_lab.evaluation.detector_fitting import cut_at, fit_within_memory
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.image_groups import group_count
 from ood_lab.metrics import SortedScores
@@ -178,11 +178,11 @@ class Tuning:
                     f"{'; '.join(sentences)}. Remove these images from '{name}'"
                 )
 
-    def select(self, detectors: Detectors, banks: Banks, limit: int, seed: int) -> Selection:
+    def select(self, detectors: Detectors, banks: Banks, seed: int) -> Selection:
         """Tries every grid on the banks of the fit splits, ``val`` and the tuning sets.
 
-        Grids of others than these detectors, which work on this backbone, are ignored. A fit may
-        take ``limit`` bytes; the seed is that of the halves of ``val`` and the synthetic outliers.
+        Grids of others than these detectors, which work on this backbone, are ignored. The seed is
+        that of the halves of ``val`` and the synthetic outliers.
         """
         if self.mode == "none":
             return Selection({"mode": self.mode})
@@ -198,7 +198,7 @@ class Tuning:
         for name, grid in chosen.items():
             fit, identity = _fit_and_judge(detectors[name], banks, seed)
             outliers = {s: banks[s] for s in self.sets} or synthetic_outliers(identity, seed)
-            judge = partial(self._judged, name, grid, fit, {"val": identity, **outliers}, limit)
+            judge = partial(self._judged, name, grid, fit, {"val": identity, **outliers})
             self._choose(name, grid, judge, selection)
         return selection
 
@@ -208,7 +208,6 @@ class Tuning:
         grid: Grid,
         fit: FeatureBank | None,
         banks: Banks,
-        limit: int,
         settings: Fields,
     ) -> Candidate | str:
         """The AUROCs under ``settings``, or why these cannot work here.
@@ -218,7 +217,7 @@ class Tuning:
         """
         detector = self.build(name, **settings)
         try:
-            fit_within(detector, banks["val"] if fit is None else fit, limit)
+            fit_within_memory(detector, banks["val"] if fit is None else fit)
             scores = {s: checked_score(detector, bank).numpy() for s, bank in banks.items()}
         except UserError as error:
             return str(error)

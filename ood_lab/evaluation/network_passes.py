@@ -19,7 +19,6 @@ class ScoringInput:
     """What detectors are fitted and scored on; without banks on all but the main process.
 
     Attributes:
-        limit: bytes that a detector's fit may take, looked at before the banks took their share.
         usable: detectors that the network supports.
         refused: why it does not support the others.
         banks: features of the sets, by name; with ``fitted``, what is left of the evaluated ones.
@@ -28,7 +27,6 @@ class ScoringInput:
         ood: names of the OOD sets to evaluate.
     """
 
-    limit: int
     usable: Detectors
     refused: Reasons
     banks: Mapping[str, Any] = field(default_factory=dict)
@@ -41,7 +39,7 @@ def extracted(inputs: ScoringInput, extraction: Extraction, plan: PassPlan) -> S
     """Extracts the features of the sets of ``plan``; call it on all ranks."""
     banks, copies = with_near_copies(extraction.data, extraction.banks(inputs.usable, plan))
     with extraction.stages("score"):
-        extraction.second_pass(inputs.usable, banks, ["test", *plan.evaluated], inputs.limit)
+        extraction.second_pass(inputs.usable, banks, ["test", *plan.evaluated])
     return replace(inputs, banks=banks, copies=copies)
 
 
@@ -60,7 +58,7 @@ def streamed(
     """
     banks: dict[str, Any] = dict(extraction.for_fits(inputs.usable, tuning.splits))
     with extraction.stages("score"):
-        fitted = fit_before(extraction.trainer, inputs.usable, banks, tuning, inputs.limit, seed)
+        fitted = fit_before(extraction.trainer, inputs.usable, banks, tuning, seed)
     for split in ["test", *plan.evaluated]:
         columns = plan.of_test if split == "test" else ()
         rest = extraction.scored(split, fitted.detectors, folder, columns)

@@ -120,11 +120,9 @@ class MethodScores:
             selection, detectors = early.selection, early.detectors
             table, timing = joined_scores(sets.rows, banks, detectors, refused, early.seconds)
         else:
-            selection = tuning.select(inputs.usable, banks, inputs.limit, seed)
+            selection = tuning.select(inputs.usable, banks, seed)
             detectors = with_tuned(inputs.usable, selection.detectors)
-            table, timing = score_banks(
-                sets.rows, banks, detectors, refused, inputs.limit, in_words
-            )
+            table, timing = score_banks(sets.rows, banks, detectors, refused, in_words)
         detectors = {name: detectors[name] for name in timing}
         facts: dict[str, Facts] = {
             name: {"input_type": d.input_type} | d.used_settings() | timing[name]

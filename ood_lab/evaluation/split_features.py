@@ -311,7 +311,7 @@ class Extraction:
         return without_none(banks)
 
     def second_pass(
-        self, detectors: Detectors, banks: dict[str, FeatureBank], scored: Sequence[str], limit: int
+        self, detectors: Detectors, banks: dict[str, FeatureBank], scored: Sequence[str]
     ) -> None:
         """See :mod:`ood_lab.evaluation.detector_fitting`; ``banks`` of :meth:`banks`."""
         sources = {split: partial(self._bank, split) for split in scored}
@@ -319,7 +319,7 @@ class Extraction:
         def fit_bank(detector: Detector) -> FeatureBank:
             return banks[detector.fit_split or "test"]
 
-        second_pass(self.trainer, detectors, fit_bank, limit, banks, sources)
+        second_pass(self.trainer, detectors, fit_bank, banks, sources)
 
     def for_fits(self, detectors: Detectors, selection: Sequence[str]) -> Banks:
         """The banks that detectors are fitted on, and those of ``selection``.

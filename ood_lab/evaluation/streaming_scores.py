@@ -18,7 +18,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors import Detector, DetectorRefusal, checked_score
 from ood_lab.detectors.base import Detectors, Reasons
-from ood_lab.evaluation.detector_fitting import each_that_works, fit_within
+from ood_lab.evaluation.detector_fitting import each_that_works, fit_within_memory
 from ood_lab.evaluation.detector_tuning import Selection, Tuning, with_tuned
 from ood_lab.evaluation.prediction.table_parts import PartFiles, PartSink
 from ood_lab.features.bank import Banks, FeatureBank
@@ -161,16 +161,16 @@ class Fitted:
 
 
 def fit_before(
-    trainer: Trainer, detectors: Detectors, banks: Banks, tuning: Tuning, limit: int, seed: int
+    trainer: Trainer, detectors: Detectors, banks: Banks, tuning: Tuning, seed: int
 ) -> Fitted:
-    """Chooses settings and fits, within ``limit`` bytes each, on the main process, for all.
+    """Chooses settings and fits, on the main process, for all.
 
     Raises:
         UserError: on all processes: no detector works, or one needs too much memory.
     """
 
     def chosen_and_fitted() -> Fitted:
-        selection = tuning.select(detectors, banks, limit, seed)
+        selection = tuning.select(detectors, banks, seed)
         both, refused = with_tuned(detectors, selection.detectors), Reasons()
         seconds = each_that_works(both, fit, refused) if both else {}
         return Fitted({name: both[name] for name in seconds}, seconds, selection, refused)
@@ -178,7 +178,7 @@ def fit_before(
     def fit(name: str, detector: Detector) -> float:
         start = time.perf_counter()
         if detector.fit_split is not None:
-            fit_within(detector, banks[detector.fit_split], limit)
+            fit_within_memory(detector, banks[detector.fit_split])
         return time.perf_counter() - start
 
     return made_by_main(trainer, chosen_and_fitted)

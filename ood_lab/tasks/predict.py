@@ -26,7 +26,6 @@ from ood_lab.data.transforms.subsets import even_rows
 from ood_lab.detectors import require_onnx
 from ood_lab.detectors.base import Detectors
 from ood_lab.detectors.deployment.calibration import CalibratedDetectors
-from ood_lab.evaluation.detector_fitting import memory_limit
 from ood_lab.evaluation.place_maps import PlaceMaps, place_maps, with_maps
 from ood_lab.evaluation.prediction.calibration import (
     learned_from_id,
@@ -135,7 +134,6 @@ class Predict(Task):
         self.check(ws)
         if self.onnx:
             require_onnx("task.onnx=true")
-        limit = memory_limit()
         listed = list_images(self.images)
         if self.group:
             some = [listed.images.address(row) for row in even_rows(len(listed.images), GROUPED)]
@@ -155,13 +153,13 @@ class Predict(Task):
         if data or ood:
             ws.data.use_transform(eval=backbone.transform)
         features = PredictionFeatures.extracted(
-            passes, usable, data, ood, pictures, pooled, limit, ws.seed
+            passes, usable, data, ood, pictures, pooled, ws.seed
         )
         scored = {}
 
         def fit() -> CalibratedDetectors:
             place = ws.folder / "detectors"
-            fitted, scores = source.calibrated(usable, features, refused, place, limit, ws.seed)
+            fitted, scores = source.calibrated(usable, features, refused, place, ws.seed)
             scored.update(scores)
             return fitted
 

@@ -13,7 +13,6 @@ from ood_lab.common.arguments import check_values
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_table
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.evaluation.detector_fitting import memory_limit
 from ood_lab.evaluation.hierarchy_tables import heads_to_read, hierarchy_results
 from ood_lab.evaluation.id_accuracy import (
     Chance,
@@ -124,7 +123,7 @@ def pass_images(
             "model.tiles: task.keep_features=false and tuning=id_only read features of whole "
             "images; remove them"
         )
-    data, ood_sets, limit = ws.data, sets_to_evaluate(ws), memory_limit()
+    data, ood_sets = ws.data, sets_to_evaluate(ws)
     extraction = Extraction(data, ws.backbone, ws.extractor, ws.features_root, ws.stages, always)
     usable, refused = split_by_columns(ws.detectors if ood_sets else {}, ws.backbone)
     heads = heads_to_read(data, ws.backbone)
@@ -136,7 +135,7 @@ def pass_images(
     )
     usable, left_out = affordable(usable, ws.backbone, ws.extractor, not ws.detectors_chosen)
     ws.record.left_out_to_save_time = list(left_out)
-    inputs = ScoringInput(limit=limit, usable=usable, refused=refused | left_out, ood=ood_sets)
+    inputs = ScoringInput(usable=usable, refused=refused | left_out, ood=ood_sets)
     if keep_features:
         inputs = extracted(inputs, extraction, plan)
     else:

@@ -18,7 +18,7 @@ from ood_lab.detectors.mds import MDS
 from ood_lab.detectors.mds_ensemble import MDSEnsemble
 from ood_lab.detectors.odin import ODIN
 from ood_lab.evaluation import detector_fitting
-from ood_lab.evaluation.detector_fitting import fit_within
+from ood_lab.evaluation.detector_fitting import fit_within_memory
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models.backbone import Backbone
 
@@ -197,16 +197,16 @@ def test_who_cannot_be_fitted_gets_no_second_pass(fit_bank):
     unlabelled = labelled(fit_bank, torch.full((60,), -1))
     for detector in (MDSEnsemble(LAYERS, noise=0.01), MDSEnsemble(LAYERS)):
         of = {"it": detector}
-        detector_fitting.second_pass(trainer, of, lambda _: unlabelled, 2**40, banks, sources)
+        detector_fitting.second_pass(trainer, of, lambda _: unlabelled, banks, sources)
         assert banks["far"] is fit_bank
         with pytest.raises(DetectorRefusal, match="needs class labels"):
-            fit_within(detector, unlabelled, 2**40)
+            fit_within_memory(detector, unlabelled)
 
 
 def test_what_the_second_pass_was_made_with_is_not_fitted_again(fit_bank):
     detector = MDSEnsemble(LAYERS, noise=0.01).fit(fit_bank)
     key = detector.second_pass_hook.key
-    assert fit_within(detector, fit_bank.rows(torch.arange(50)), 2**40).second_pass_hook.key == key
+    assert fit_within_memory(detector, fit_bank.rows(torch.arange(50))).second_pass_hook.key == key
 
 
 def test_a_step_without_a_second_pass_is_refused(tiny, fit_bank):

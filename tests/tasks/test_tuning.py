@@ -19,8 +19,6 @@ from ood_lab.detectors import KNN, ODIN, Detector, ReAct, ViM
 from ood_lab.evaluation.detector_tuning import Tuning, synthetic_outliers, with_tuned
 from ood_lab.features.bank import FeatureBank
 
-LIMIT = 2**40
-
 
 def bank(features, labels) -> FeatureBank:
     weight = torch.eye(3, 8)
@@ -51,7 +49,7 @@ def tuning(mode="val_ood", sets=("far",), defaults=None, **grids):
 
 
 def select(tuner, banks, **detectors):
-    return tuner.select(detectors, banks, LIMIT, seed=0)
+    return tuner.select(detectors, banks, seed=0)
 
 
 def test_the_best_of_the_grid_is_chosen(banks):

@@ -34,7 +34,7 @@ from ood_lab.detectors.deployment.calibration import (
     cross_fitted_scores,
     cross_fitting_of,
 )
-from ood_lab.evaluation.detector_fitting import each_that_works, fit_within, second_pass
+from ood_lab.evaluation.detector_fitting import each_that_works, fit_within_memory, second_pass
 from ood_lab.evaluation.near_copies import NearCopies, with_near_copies
 from ood_lab.evaluation.prediction.calibration import decoding_with, fit_and_held_out
 from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
@@ -90,7 +90,6 @@ class PredictionFeatures:
         ood: Splits,
         pictures: ReadableImages | None,
         pooled: bool,
-        limit: int,
         seed: int,
     ) -> Self:
         """Extracts what fits, thresholds and verdicts need, with the second pass where one is due.
@@ -102,7 +101,6 @@ class PredictionFeatures:
             ood: the OOD images that a threshold is made of.
             pictures: the new images; None = they pass later.
             pooled: of ID only train is read, and is scored.
-            limit: bytes that a fit may take.
             seed: of the halves of val.
         """
         sets: ImageSets = {}
@@ -131,7 +129,7 @@ class PredictionFeatures:
         def fit_bank(detector: Detector) -> FeatureBank:
             return fit_and_held_out(detector, banks, seed)[0]
 
-        second_pass(passes.trainer, detectors, fit_bank, limit, banks, sources)
+        second_pass(passes.trainer, detectors, fit_bank, banks, sources)
         left = set(range(len(banks.get("val", ())))) - set(copies.rows.get("val", ()))
         if left and "val" in copies.rows:
             banks["val"] = banks["val"].rows(torch.tensor(sorted(left)))
@@ -250,7 +248,6 @@ class DetectorSource:
         features: PredictionFeatures,
         refused: Reasons,
         folder: Path,
-        limit: int,
         seed: int,
     ) -> tuple[dict[str, CalibratedDetector], dict[str, tuple[FeatureBank, Tensor]]]:
         """Detectors with thresholds; those that are fitted are saved in ``folder``.
@@ -259,7 +256,7 @@ class DetectorSource:
         ID images are pooled, all detectors are fitted on train, and cross-fitting scores the same
         images. Else these are val; a detector that is itself fitted on val gets a seeded random
         half of it, and its p-values come from the other half. Detectors that cannot work here are
-        added to ``refused``, with the reason. A fit may take ``limit`` bytes.
+        added to ``refused``, with the reason.
 
         Returns:
             The detectors, and of each that is fitted the bank of ID images and their scores.
@@ -281,13 +278,13 @@ class DetectorSource:
             how: Calibration = "held-out"
             if features.pooled:
                 fit_bank = of = features.banks["train"]
-                scores = cross_fitted_scores(fit_within(detector, fit_bank, limit), fit_bank, seed)
+                scores = cross_fitted_scores(fit_within_memory(detector, fit_bank), fit_bank, seed)
                 how = cross_fitting_of(detector, fit_bank)
             else:
                 fit_bank, of = fit_and_held_out(detector, features.banks, seed)
                 if not len(of):
                     raise DetectorRefusal(f"{name}: its fit leaves no image of val for p-values")
-                scores = checked_score(fit_within(detector, fit_bank, limit), of)
+                scores = checked_score(fit_within_memory(detector, fit_bank), of)
             scored[name] = of, scores
             return CalibratedDetector.of(
                 detector,

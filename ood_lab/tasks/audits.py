@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from ood_lab.common.arguments import Count, Settings
+from ood_lab.common.arguments import Count
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.common.hints import check_known
@@ -43,13 +43,12 @@ class Audits(Task):
 
     The error rate is the share of judged rows with the verdict ``reject``, with the exact
     (Clopper-Pearson) 95% interval; each kind of error in the column ``error`` has its own rate. Of
-    two files Cohen's kappa on the rows that both have judged.
+    two files Cohen's kappa on the rows that both have judged. Rows of objects that were considered
+    and not ``chosen`` are no questions, and never count.
 
     Args:
         files: ``audit.csv`` of OODBench, ORIC or ODE with verdicts, one a person.
         by: column whose values have error rates of their own, such as split, label or criterion.
-        where: column → the only value of it that counts, such as ``{file: bench}`` of ORIC. Rows of
-            objects that were considered and not ``chosen`` are no questions, and never count.
         draw: write so many rows of each of them, without verdicts, and end.
 
     Raises:
@@ -58,7 +57,6 @@ class Audits(Task):
 
     files: Sequence[str]
     by: str | None
-    where: Settings | None
     draw: Count | None
     names: ClassVar[dict[str, str]] = {"error_rate": "error rate", "kappa": "Cohen's kappa"}
 
@@ -76,23 +74,12 @@ class Audits(Task):
 
     @property
     def _audits(self) -> Tables:
-        return {str(f): self._of_questions(str(f)) for f in self.files}
-
-    def _of_questions(self, file: str) -> pd.DataFrame:
-        """The rows of one file that count."""
-        audit = read_audit(Path(file), key="task.files")
-        wanted = {str(k): str(v) for k, v in (self.where or {}).items()}
-        if "chosen" in audit:
-            wanted = {"chosen": "true", **wanted}
-        for column, value in wanted.items():
-            wrong = f"task.where={{{column}: {value}}}: {file} has no such column"
-            check_known([column], audit, wrong)
-            kept = audit[column].str.lower() == value.lower()
-            if not kept.any():
-                values = ", ".join(sorted(audit[column].unique())[:10])
-                raise UserError(f"no row of {file} has {column}={value}, only {values}")
-            audit = audit[kept]
-        return audit
+        """The rows of each file that count."""
+        audits = {str(file): read_audit(Path(str(file)), key="task.files") for file in self.files}
+        return {
+            file: audit[audit["chosen"].str.lower() == "true"] if "chosen" in audit else audit
+            for file, audit in audits.items()
+        }
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns the results; None where rows were drawn, and on the other ranks."""

@@ -102,10 +102,8 @@ def test_objects_that_were_not_chosen_are_no_questions(tmp_path):
     ]
     audit = pd.DataFrame(rows, columns=["label", "chosen", "file", "verdict"])
     audit.assign(row=range(len(audit))).to_csv(tmp_path / "audit.csv", index=False)
-    for more, (wrong, n) in {"": (5, 11), "task.where={file:bench}": (2, 8)}.items():
-        outputs = tmp_path / f"out{n}"
-        line = ("task=audits", f"task.files=[{tmp_path / 'audit.csv'}]", f"paths.outputs={outputs}")
-        assert call("eval.py", *line, *([more] if more else [])) == 0
-        results = read_results(run_folders(outputs)[-1])
-        assert results["value"].tolist() == [wrong / n]
-        assert results["n"].tolist() == [n]
+    line = ("task=audits", f"task.files=[{tmp_path / 'audit.csv'}]", "task.by=file")
+    assert call("eval.py", *line, f"paths.outputs={tmp_path}/out") == 0
+    results = read_results(run_folders(tmp_path / "out")[-1])
+    assert results["n"].tolist() == [11, 8, 3]
+    assert results["value"].tolist() == [5 / 11, 2 / 8, 1]

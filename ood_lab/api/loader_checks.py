@@ -109,7 +109,7 @@ class EachImageOnce:
         return isinstance(self._dataset, IterableDataset)
 
     def _omissions_explained(self, loader: DataLoader[Any]) -> bool:
-        """Whether images that the loader leaves out are left out on purpose, or told here."""
+        """Whether images that the loader omits are omitted on purpose, or told here."""
         batches = loader.batch_sampler if isinstance(loader.batch_sampler, BatchSampler) else loader
         sampler = batches.sampler
         if isinstance(sampler, RandomSampler | WeightedRandomSampler) and sampler.replacement:

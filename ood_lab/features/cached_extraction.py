@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 
-from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import require_space
@@ -59,7 +58,6 @@ def extract(
     batch_size: int = 256,
     num_workers: int = 0,
     network: NetworkIdentity | None = None,
-    moments: Collection[str] = (),
     passed: list[str] | None = None,
 ) -> FeatureBank | None:
     """Returns the bank of a dataset with the given columns, computing only what is missing.
@@ -78,8 +76,6 @@ def extract(
         batch_size: images a forward, on each process.
         num_workers: loader processes, for each process.
         network: ``NetworkIdentity.of(backbone)`` where the caller has it.
-        moments: parts of the :class:`~ood_lab.features.moments.Moments` that fits will ask for,
-            gathered in a pass that computes the features; they change no number.
         passed: gets the name of the dataset if there was a pass over it.
 
     Returns:
@@ -116,11 +112,6 @@ def extract(
         # have changed it.
         missing = agreed(trainer, missing)
         if missing:
-            begun = store.begun(missing, len(dataset), trainer.world_size)
-            if main:
-                store.tidy(begun)
-            begun = agreed(trainer, begun)
-            left = len(dataset) - (0 if begun is None else len(begun.rows))
             if len(dataset) < trainer.world_size:
                 raise UserError(
                     f"'{dataset.name}' has {len(dataset)} images for {trainer.world_size} "
@@ -131,29 +122,19 @@ def extract(
             if missing.base:
                 # Features and logits as float32, index and label.
                 row_bytes = (backbone.num_features + backbone.num_classes) * 4 + 16
-                require_space(store.folder, left * row_bytes, f"the features of '{dataset.name}'")
-            chosen = [wanted[key] for key in missing.columns]
-            if main and begun is not None:
-                log.info("features of '%s': %s to go", dataset.name, counted(left, "image"))
-            staging = store.stage() if begun is None else begun.folder
-            writer = partial(
-                FeatureWriter,
-                staging,
-                dataset,
-                base=missing.base,
-                moments=moments if begun is None else (),
-                rows=left,
-                first_part=0 if begun is None else begun.parts,
-            )
+                needed = len(dataset) * row_bytes
+                require_space(store.folder, needed, f"the features of '{dataset.name}'")
+            staging = store.stage()
+            parts = DatasetParts.of_processes(len(dataset), batch_size, trainer.world_size)
+            rows = min(parts.whole, len(dataset))
             try:
                 extractor = pass_through(
                     trainer,
                     backbone,
                     dataset,
-                    chosen,
-                    DatasetParts.of_processes(left, batch_size, trainer.world_size),
-                    writer,
-                    rows=None if begun is None else begun.rows_left(len(dataset)),
+                    [wanted[key] for key in missing.columns],
+                    parts,
+                    partial(FeatureWriter, staging, dataset, base=missing.base, rows=rows),
                     num_workers=num_workers,
                     keeps=True,
                 )
@@ -161,11 +142,8 @@ def extract(
                     sealed = record.model_copy(update=extractor.chunk_facts)
                     head = weight_and_bias(backbone.head) if missing.base else None
                     store.publish(staging, len(dataset), missing.columns, sealed, head)
-            except Exception:
-                _discard(staging, main or begun is None)
-                raise
-            # Not where the pass was interrupted: it goes on after what it has written.
-            _discard(staging, main or begun is None)
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
             if passed is not None:
                 passed.append(dataset.name)
         elif main:
@@ -174,12 +152,6 @@ def extract(
         return None
     bank = load(store.folder, list(wanted)) if bank is None else bank
     return replace(bank, label_classes=backbone.label_classes, groups=dataset.groups)
-
-
-def _discard(staging: Path, mine: bool) -> None:
-    """Removes the folder of a pass; that of a killed one belongs to the main process."""
-    if mine:
-        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _sound(

@@ -5,15 +5,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-#: A hubconf.py that offers it, whole and without its head, and weights that are elsewhere.
+#: A hubconf.py that offers it without its head.
 HUBCONF = """
 dependencies = ["torch"]
 import torch
 from tiny_net import TinyNet
-
-
-def whole(num_classes=3):
-    return TinyNet(num_classes)
 
 
 def features():
@@ -21,13 +17,6 @@ def features():
     net.fc = torch.nn.Identity()
     return net
 
-
-def elsewhere():
-    torch.hub.load_state_dict_from_url("https://example.invalid/tiny-0123.pth")
-
-
-def nothing():
-    return 5
 """
 
 

@@ -10,7 +10,6 @@ from ood_lab.models.loading.huggingface_networks import hf_backbone as hf_backbo
 from ood_lab.models.loading.openood_resnet import ResNet18For32 as ResNet18For32
 from ood_lab.models.loading.timm_networks import module_backbone as module_backbone
 from ood_lab.models.loading.timm_networks import timm_backbone as timm_backbone
-from ood_lab.models.loading.torch_hub import torch_hub_backbone as torch_hub_backbone
 from ood_lab.models.loading.torchvision_networks import torchvision_backbone as torchvision_backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone as WrappedBackbone
 from ood_lab.models.objectives.base import LabelledLoss as LabelledLoss

@@ -99,7 +99,7 @@ def command(task: str, folder: Path, images: Path, workers: int) -> list[str]:
     line += ["model.pretrained=true", f"model.backbone.input_size={SIZE}", "data=folder"]
     line += ["detector=[msp,ebo,mds,fdbd]", f"data.id.train={folder}/id", "logger=none"]
     line += [f"paths.outputs={folder}/outputs", f"data.num_workers={workers}", "force=true"]
-    line += ["data.on_duplicates=warn", "data.split=[0.6,0.2,0.2]", "trainer=cpu"]
+    line += ["data.split=[0.6,0.2,0.2]", "trainer=cpu"]
     if task == "predict":
         return [*line, f"task.images={images}"]
     large = ["data.check=off", "data.identify=stat", "metrics.n_bootstrap=20", "task.report=false"]

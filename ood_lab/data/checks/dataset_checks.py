@@ -55,7 +55,6 @@ class Checking:
     Args:
         check: ``auto``, ``full``, ``headers`` or ``off``, see :func:`check_data`.
         on_broken: ``stop`` at an unreadable image, or ``skip`` it.
-        on_duplicates: ``warn`` of content shared by sets that must not, or ``stop``.
         identify: ``content`` or ``stat``, see
             :class:`~ood_lab.data.sources.image_files.FileDataset`.
         cache_dir: folder that remembers facts of unchanged files; None = nothing is remembered.
@@ -66,7 +65,6 @@ class Checking:
 
     check: Literal["auto", "full", "headers", "off"] = "auto"
     on_broken: Literal["stop", "skip"] = "stop"
-    on_duplicates: Literal["warn", "stop"] = "warn"
     identify: Identify = "content"
     cache_dir: StrPath | None = None
     pixel_range: PixelRange = "auto"
@@ -94,15 +92,14 @@ def check_data(
 
     Args:
         splits: ``train``, ``val``, ``test``, then the other sets by name.
-        checking: how much of each file is read, and what stops; ``on_broken="skip"`` lists the
-            unreadable rows in ``report.broken`` instead.
+        checking: how much of each file is read; ``on_broken="skip"`` lists the unreadable
+            rows in ``report.broken`` instead.
         seed: of the sample.
         ood: the OOD sets that are evaluated, which must not be told from ID by their files; None =
             all but train, val and test.
 
     Raises:
-        UserError: unreadable files or shared content, where that stops; a set without a readable
-            file.
+        UserError: unreadable files, where these stop; a set without a readable file.
     """
     sets = {name: data for name, data in splits.items() if isinstance(data, FileDataset)}
     files = _files(sets)
@@ -118,16 +115,10 @@ def check_data(
     ):
         raise _unreadable(facts[facts["split"] == lost], f" of {lost}", "without them it is empty")
     hashed = _hashed(facts, sets, full) if checking.check != "off" else {}
-    overlaps = _overlaps(hashed)
-    if overlaps and checking.on_duplicates == "stop":
-        raise UserError(
-            f"sets share content: {'; '.join(map(str, overlaps))}. Remove it from one of them, "
-            "or set data.on_duplicates=warn"
-        )
     readable = _readable(facts)
     return CheckReport(
         sets=[_summary(n, d, facts[facts["split"] == n]) for n, d in splits.items()],
-        overlaps=overlaps,
+        overlaps=_overlaps(hashed),
         differences=[
             *(_copies(hashed, splits) if full else ()),
             *_empty_classes(splits),

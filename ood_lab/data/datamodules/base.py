@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 import lightning as L
 import pandas as pd
+import torch
 from lightning.fabric.utilities.seed import pl_worker_init_function
 from PIL import Image
 from torch.utils.data import DataLoader, Sampler, default_collate
@@ -500,7 +501,7 @@ class OODDataModule(L.LightningDataModule):
             sampler=sampler,
             drop_last=drop_last,
             num_workers=workers,
-            pin_memory=self.loading.pins,
+            pin_memory=torch.cuda.is_available(),
             persistent_workers=persistent and workers > 0,
             worker_init_fn=pl_worker_init_function,
             collate_fn=partial(_tuples, keys) if keys else None,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
 from annotated_types import Ge
 
 from ood_lab.common.arguments import BatchSize, Workers
@@ -36,14 +35,11 @@ class Loading:
 
     Args:
         batch_size: images a training batch, on all devices together.
-        per_device_batch_size: images a training batch on each device, whatever their number; None =
-            ``batch_size`` / devices.
         eval_batch_size: images per batch in validation, test and extraction; None = ``batch_size``.
         num_workers: loader processes; 0, and one batch in order = load in the main process.
         drop_last: omit the last, smaller training batch (batch norm does not like it),
             unless it is the only one.
         balanced: draw training images so that every class is equally frequent.
-        pin_memory: page-locked batches; None = when there is a CUDA device.
         max_batches: so many batches of every set at most, taken at equal steps through it; None =
             all images. Set by ``debug=true``.
     """
@@ -53,8 +49,6 @@ class Loading:
     num_workers: Workers = 0
     drop_last: bool = True
     balanced: bool = False
-    pin_memory: bool | None = None
-    per_device_batch_size: BatchSize | None = None
     max_batches: int | None = None
 
     def on_each(self, devices: int) -> int:
@@ -63,13 +57,10 @@ class Loading:
         Raises:
             UserError: they do not divide ``batch_size``.
         """
-        if self.per_device_batch_size:
-            return self.per_device_batch_size
         if self.batch_size % devices:
             raise UserError(
                 f"data.batch_size={self.batch_size} is the total of {devices} devices, which do "
-                f"not divide it: give a multiple of {devices}, or the size on each device with "
-                "+data.per_device_batch_size=..."
+                f"not divide it: give a multiple of {devices}"
             )
         return self.batch_size // devices
 
@@ -84,11 +75,6 @@ class Loading:
             return data
         size = self.batch_size if data.name == "train" else self.evaluated
         return only_rows(data, even_rows(len(data), self.max_batches * size))
-
-    @property
-    def pins(self) -> bool:
-        """True where batches are page-locked."""
-        return torch.cuda.is_available() if self.pin_memory is None else self.pin_memory
 
 
 def take_shots(splits: ImageSets, shots: int, seed: int | None) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,14 +9,12 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, Protocol
 
 import numpy as np
-from lightning.pytorch.utilities import rank_zero_only
 from PIL import Image, ImageOps
-from rich.progress import track
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
-from ood_lab.common.files import StrPath, replaced
+from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import RandomStream
 from ood_lab.data.dataset import ImageDataset, ImageSets
@@ -138,8 +135,7 @@ def check_masks(data: ImageDataset) -> int:
         if mask is None:
             raise UserError(
                 f"data.background=replaced: '{path}' has no mask. Give a folder of masks "
-                "(data.masks=DIR), a column 'mask' in the table of images, or a segmenter "
-                "(data/segmenter=rembg)"
+                "(data.masks=DIR), or a column 'mask' in the table of images"
             )
         if isinstance(data, FileDataset):
             with Image.open(path) as image:  # its header only, which does not know what is upright
@@ -201,16 +197,14 @@ class Replacement:
         background: ``origin`` leaves all images unchanged.
         background_source: folder of backgrounds; None = those that the data itself knows.
         background_sets: names of the sets whose backgrounds are replaced.
-        masks: folder of masks, see :func:`mask_files`; None = what the data knows of its objects
-            (the column ``mask`` of a table, rendered images), else ``segmenter``.
-        segmenter: finds the objects where nothing else says where they are.
+        masks: folder of masks, see :func:`mask_files`; None = what the data knows of its objects:
+            the column ``mask`` of a table, rendered images.
     """
 
     background: Kind = "origin"
     background_source: StrPath | None = None
     background_sets: Sequence[str] = ("train",)
     masks: StrPath | None = None
-    segmenter: Segmenter | None = None
 
     def apply(
         self,
@@ -225,7 +219,7 @@ class Replacement:
             splits: all sets by name.
             of_data: backgrounds of the data itself; used where there is no ``source``.
             seed: of the backgrounds.
-            cache_dir: keeps hashes and segmented masks.
+            cache_dir: keeps hashes of files.
 
         Returns:
             What the user should know.
@@ -249,53 +243,10 @@ class Replacement:
         check_known(self.background_sets, splits, wrong)
         for name in self.background_sets:
             data = splits[name]
-            if isinstance(data, FileDataset):
-                if self.masks:
-                    data.table["mask"] = mask_files(data.paths, self.masks)
-                elif "mask" not in data.table and self.segmenter:
-                    data.table["mask"] = segmented_masks(data, self.segmenter, cache_dir)
+            if isinstance(data, FileDataset) and self.masks:
+                data.table["mask"] = mask_files(data.paths, self.masks)
             empty = check_masks(data)
             splits[name] = ReplacedBackground(data, backgrounds, seed)
             rest = f"; no object was found in {empty:,}, which keep theirs" if empty else ""
             notes.append(f"{name}: backgrounds of {counted(len(data), 'image')} replaced{rest}")
         return notes
-
-
-class Segmenter(Protocol):
-    """Tells the object from what is behind it."""
-
-    @property
-    def identity(self) -> str:
-        """Model and version."""
-
-    def __call__(self, image: Image.Image) -> np.ndarray:
-        """Share of the object in every pixel, ``[H, W]`` in [0, 1]; all 0 where none is found."""
-
-
-def segmented_masks(
-    data: FileDataset, segmenter: Segmenter, cache_dir: StrPath | None
-) -> list[str]:
-    """The files of the masks of all images; those of an earlier call are used again.
-
-    They are in ``<cache_dir>/masks/<hash of the segmenter>/<sha256 of the image>.png``.
-
-    Raises:
-        UserError: there is no place for them.
-    """
-    if cache_dir is None:
-        raise UserError("data/segmenter needs a place for its masks: set data.cache_dir=DIR")
-    key = text_sha256(segmenter.identity)[:16]
-    folder = Path(cache_dir) / "masks" / key
-    folder.mkdir(parents=True, exist_ok=True)
-    hashes = data.content_hashes()
-    files = [str(folder / f"{name}.png") for name in hashes]
-    todo = {file: row for row, file in enumerate(files) if not os.path.exists(file)}
-    silent = rank_zero_only.rank != 0 or not todo  # type: ignore[attr-defined]
-    for file, row in track(
-        todo.items(), "Segmenting images", total=len(todo), transient=True, disable=silent
-    ):
-        mask = (np.clip(segmenter(data.load_image(row)), 0.0, 1.0) * 255).round().astype(np.uint8)
-        # Several processes may make the same mask.
-        with replaced(file) as part:
-            Image.fromarray(mask).save(part, format="png")
-    return files

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ood_lab.common.arguments import Share
-from ood_lab.common.tensor_arithmetic import permutation
 from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.label_tree import Hierarchy
-from ood_lab.models.fgvc.layers import UNKNOWN, Branch, known_cross_entropy
+from ood_lab.models.fgvc.layers import Branch, known_cross_entropy
 
 
 class HRNOutput(NamedTuple):
@@ -90,33 +87,14 @@ class HRN(FGVCModule):
     share; the joint probability of both trees is the product of theirs.
 
     Args:
-        leaf_proportion: share p of the training images whose class is used: ceil(n p) of the n
-            images of each class; of the others, only the coarser levels are.
-        leaf_seed: of the choice of these images.
         **kwargs: see :class:`FGVCModule`.
     """
 
     backbone: HRNNet
 
-    def __init__(self, leaf_proportion: Share = 1.0, leaf_seed: int = 0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.leaf_proportion = leaf_proportion
-        self.leaf_seed = leaf_seed
-        self._hidden: Tensor | None = None
-
-    def on_fit_start(self) -> None:
-        """Chooses the training images whose class stays hidden, by their row in the data."""
-        if self.leaf_proportion < 1:
-            labels = self.trainer.datamodule.splits["train"].labels  # type: ignore[attr-defined]
-            shown = shown_leaves(labels, self.leaf_proportion, self.leaf_seed)
-            self._hidden = ~shown.to(self.device)
-
     def losses(self, outputs: HRNOutput, batch: Batch) -> Tensors:
         """``tree``, ``ce`` and, where the data has categories, ``category``."""
         net, levels = self.backbone, batch["levels"]
-        if self.training and self._hidden is not None:
-            levels = levels.clone()
-            levels[self._hidden[batch["index"]], -1] = UNKNOWN
         terms = {
             "tree": net.tree.loss(outputs.levels.float().sigmoid(), levels),
             "ce": known_cross_entropy(outputs.logits, levels[:, -1], self.smoothing),
@@ -125,23 +103,3 @@ class HRN(FGVCModule):
             potentials = outputs.category.float().sigmoid()
             terms["category"] = net.category_tree.loss(potentials, batch["category"][:, None])
         return terms
-
-
-def shown_leaves(labels: Tensor, proportion: float, seed: int) -> Tensor:
-    """Which images keep their class: ``ceil(n p)`` of the n images of each class, at random.
-
-    Args:
-        labels: ``[N]`` classes, -1 = unknown.
-        proportion: p in [0, 1].
-        seed: of the choice; nothing else is drawn from.
-
-    Returns:
-        ``[N] bool``.
-    """
-    order = permutation(len(labels), seed)
-    shown = torch.zeros(len(labels), dtype=torch.bool)
-    for label in labels[labels != UNKNOWN].unique():
-        members = order[labels[order] == label]
-        count = math.ceil(round(len(members) * proportion, 6))  # 0.1 * 30 is a little above 3
-        shown[members[:count]] = True
-    return shown

@@ -128,8 +128,8 @@ def check_batch_size(data: Mapping[str, Any], trainer: L.Trainer) -> None:
     """Raises :class:`UserError` where the devices do not divide ``data.batch_size``."""
     from ood_lab.data.datamodules.preparation_steps import Loading
 
-    devices, per_device = trainer.world_size, data.get("per_device_batch_size")
-    Loading(data.get("batch_size", devices), per_device_batch_size=per_device).on_each(devices)
+    devices = trainer.world_size
+    Loading(data.get("batch_size", devices)).on_each(devices)
 
 
 def check_length(trainer: Settings) -> None:

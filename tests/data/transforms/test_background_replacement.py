@@ -11,7 +11,6 @@ from ood_lab.builtin.vessels import OtherPlaces
 from ood_lab.builtin.vessels.datamodule import VesselsDataModule
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
-from ood_lab.data.transforms.segmenters import Rembg
 
 pytestmark = pytest.mark.integration  # whole networks of a library
 
@@ -137,38 +136,6 @@ def test_masks_and_places_are_part_of_the_identity(photos):
     assert len({first, second, identity()}) == 3
 
 
-class Bright:
-    """The object is what is bright in red; dark images have none."""
-
-    identity = "bright 1"
-
-    def __init__(self):
-        self.calls = 0
-
-    def __call__(self, image):
-        self.calls += 1
-        return (np.asarray(image)[..., 0] > 100).astype(np.float32)
-
-
-def test_a_segmenter_runs_once_an_image_and_may_find_nothing(photos):
-    for image in (photos / "train" / "owl").iterdir():
-        Image.new("RGB", (16, 16), (3, 3, 3 + int(image.stem))).save(image)
-    segmenter = Bright()
-    data = module(photos, segmenter=segmenter, cache_dir=photos / "cache")
-    data.setup()
-    train = data.splits["train"]
-    assert segmenter.calls == len(train)
-    dark = [row for row, path in enumerate(train.table["path"]) if "owl" in path]
-    assert any(f"no object was found in {len(dark)}" in note for note in data.report.notes)
-    for row, path in enumerate(train.table["path"]):
-        before, after = np.asarray(Image.open(path)), pixels(data, "train", row)
-        same = before[..., 0] > 100 if row not in dark else np.ones((16, 16), bool)
-        np.testing.assert_array_equal(after[same], before[same])
-        assert (after[~same] != before[~same]).any() or row in dark
-    module(photos, segmenter=segmenter, cache_dir=photos / "cache").setup()
-    assert segmenter.calls == len(train)
-
-
 def small(root):
     for mask in (root / "masks").rglob("*.png"):
         Image.new("L", (8, 16), 255).save(mask)
@@ -189,12 +156,11 @@ WRONG = {
     "kind": ({"background": "other"}, None, "give 'origin' or 'replaced'"),
     "no source": ({"background_source": None}, None, "data.background_source=DIR"),
     "no such source": ({"background_source": "nowhere"}, None, "does not exist"),
-    "no masks": ({"masks": None}, None, "data/segmenter=rembg"),
+    "no masks": ({"masks": None}, None, "data.masks=DIR"),
     "set": ({"background_sets": ["trian"]}, None, "did you mean 'train'"),
     "mask missing": ({}, fewer, "has no mask for"),
     "mask size": ({}, small, "8 x 16 pixels"),
     "masks empty": ({}, black, "white must mark the object"),
-    "no cache": ({"masks": None, "segmenter": Bright()}, None, "data.cache_dir=DIR"),
 }
 
 
@@ -207,18 +173,6 @@ def test_errors_name_the_remedy(case, photos):
         module(photos, **{"masks": photos / "masks", **options}).setup()
     assert named in str(error.value)
     assert len(str(error.value).splitlines()) == 1
-
-
-def test_models_that_are_not_here_say_so(monkeypatch, tmp_path):
-    monkeypatch.setenv("U2NET_HOME", str(tmp_path))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"ood_lab\[background\]"):
-        Rembg()
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    with pytest.raises(UserError, match=r"data.segmenter.download=true"):
-        Rembg("u2netp")
-    (tmp_path / "u2netp.onnx").touch()
-    assert Rembg("u2netp").model == "u2netp"
 
 
 def picture_of(folder):

@@ -1,9 +1,7 @@
-"""HRN: reference values of its losses, flow of gradients, hidden leaves."""
+"""HRN: reference values of its losses, flow of gradients."""
 
-import lightning as L
 import pytest
 import torch
-from torch.utils.data import DataLoader
 from tree_toys import (
     BIRDS,
     BRONZE,
@@ -16,9 +14,8 @@ from tree_toys import (
     wave,
 )
 
-from ood_lab.common.arguments import check_values
 from ood_lab.common.errors import UserError
-from ood_lab.models.fgvc.hrn import HRN, HRNNet, HRNOutput, shown_leaves
+from ood_lab.models.fgvc.hrn import HRN, HRNNet, HRNOutput
 
 LEVELS = torch.tensor([[0, 0, 0], [1, 2, 4], [0, 1, -1], [1, -1, -1]])
 
@@ -86,68 +83,6 @@ def test_every_level_adds_to_the_coarser_ones():
     assert gradients(out.logits.sum(), *net.branches) == [True, True, True]
     assert gradients(out.levels[:, :2].sum(), *net.branches) == [True, False, False]
     assert gradients(out.category.sum(), *net.branches, net.category_branch) == [False] * 3 + [True]
-
-
-def test_ceil_of_the_proportion_of_each_class_stays_known():
-    labels = torch.tensor([0] * 30 + [1] * 7 + [2] + [-1] * 4)
-    shown = shown_leaves(labels, 0.1, seed=3)
-    assert [int(shown[labels == c].sum()) for c in (0, 1, 2, -1)] == [3, 1, 1, 0]
-    assert torch.equal(shown, shown_leaves(labels, 0.1, seed=3))
-    assert not torch.equal(shown, shown_leaves(labels, 0.1, seed=4))
-    assert shown_leaves(labels, 1.0, 0).tolist() == (labels >= 0).tolist()
-    with pytest.raises(UserError, match=r"model\.classifier\.leaf_proportion=1\.5: give .* 1"):
-        check_values(HRN, {"leaf_proportion": 1.5}, "model.classifier")
-
-
-class Images(torch.utils.data.Dataset):
-    labels = torch.arange(8) % 5
-
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, i):
-        fine = int(self.labels[i])
-        levels = torch.tensor([int(fine > 2), (0, 0, 1, 2, 2)[fine], fine])
-        image = wave(3, 64, 64, a=0.1 + i)
-        return {"image": image, "index": i, "label": fine, "levels": levels}
-
-
-class Data(L.LightningDataModule):
-    def __init__(self):
-        super().__init__()
-        self.splits = {"train": Images()}
-
-    def train_dataloader(self):
-        return DataLoader(self.splits["train"], 8)
-
-    val_dataloader = train_dataloader
-
-
-@pytest.mark.parametrize("proportion", [0.0, 0.5, 1.0])
-def test_training_hides_the_other_classes(proportion):
-    model = module(HRN, toy_net(), leaf_proportion=proportion, leaf_seed=1)
-    seen = []
-    losses = model.losses
-
-    def watch(out, batch):
-        terms = losses(out, batch)
-        if model.training:
-            each = torch.nn.functional.cross_entropy(out.logits, batch["label"], reduction="none")
-            shown = shown_leaves(Images.labels, proportion, 1)[batch["index"]]
-            assert shown.sum() == {0.0: 0, 0.5: 5, 1.0: 8}[proportion]
-            seen.append((terms["ce"].detach(), (each * shown).sum().detach() / max(1, shown.sum())))
-        return terms
-
-    model.losses = watch
-    trainer = L.Trainer(
-        accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False,
-    )  # fmt: skip
-    trainer.fit(model, datamodule=Data())
-    (got, expected), = seen  # fmt: skip
-    close(got, expected)
-    assert trainer.callback_metrics["val/loss_ce"] > 0
-    assert "train/acc" in trainer.callback_metrics
 
 
 @pytest.mark.slow

@@ -1,15 +1,15 @@
-"""Networks of Hugging Face and torch.hub are those that they are as plain modules."""
+"""Networks of Hugging Face are those that they are as plain modules."""
 
 import json
 
 import pytest
 import torch
 from PIL import Image
-from tiny_net import TinyNet, write_hub
+from tiny_net import TinyNet
 from torch import nn
 
 from ood_lab.common.errors import UserError
-from ood_lab.models import hf_backbone, module_backbone, timm_backbone, torch_hub_backbone
+from ood_lab.models import hf_backbone, module_backbone, timm_backbone
 from ood_lab.models.loading.headless_networks import linear_head, nearest_mean_head
 
 IMAGES = torch.randn(5, 3, 32, 32, generator=torch.Generator().manual_seed(1))
@@ -151,42 +151,6 @@ def test_averaged_heads_are_one_linear_head(tmp_path, transformers):
     backbone = hf_backbone(path)
     assert backbone.reading.names == ["model.head", "model.dist_head"]
     same_outputs(backbone, backbone, torch.randn(2, 3, 64, 64))
-
-
-# torch.hub
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    """A folder as torch.hub's cache has it."""
-    monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path))
-    return write_hub(tmp_path / "me_tiny_main")
-
-
-def test_networks_of_torch_hub_are_themselves(hub):
-    plain = module_backbone(TinyNet(), "fc", **PLAIN)
-    same_outputs(torch_hub_backbone(str(hub), "whole", "local", **PLAIN), plain)
-    same_outputs(torch_hub_backbone("me/tiny", "whole", **PLAIN), plain)
-    bare = torch_hub_backbone("me/tiny:main", "features", head="linear", classes="abc", **PLAIN)
-    with torch.no_grad():
-        found = bare(IMAGES)
-        torch.testing.assert_close(found.features, plain(IMAGES).features)
-    assert not found.logits.any()
-
-
-def test_wrong_names_of_torch_hub(hub, tmp_path):
-    def make(name, repo="me/tiny", **options):
-        return lambda: torch_hub_backbone(repo, name, **PLAIN | options)
-
-    one_line(make("whole", "me/other"), "not in the cache of torch.hub", "model.download=true")
-    one_line(make("whole", str(tmp_path), source="local"), "holds no hubconf.py")
-    one_line(make("whol"), "model.name=whol of me/tiny cannot be made", "Cannot find callable whol")
-    one_line(make("nothing"), "is a int, not an nn.Module")
-    one_line(make("elsewhere"), "example.invalid/tiny-0123.pth elsewhere", "model.download=true")
-    one_line(make("features"), "no linear layer makes the output", "model.head=linear")
-    one_line(make("whole", kwargs={"depth": 3}), "unexpected keyword argument 'depth'")
-    one_line(make("whole", num_classes=5), "3 outputs, but the data has 5", "model.kwargs=")
-    one_line(make("features", head="linear"), "have no labels to fit one")
 
 
 # Heads

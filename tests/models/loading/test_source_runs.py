@@ -49,7 +49,8 @@ def same_numbers(ours, theirs):
 def test_features_of_torch_hub_get_a_head_on_id_train(photos, run, capsys, head):
     hub = photos[0] / "hub"
     hub = hub if hub.exists() else write_hub(hub)
-    model = ("model=torch_hub", "model.source=local", f"model.repo={hub}", "model.name=features")
+    net = ("_target_=torch.hub.load", f"repo_or_dir={hub}", "model=features", "source=local")
+    model = ("model=module", "model.name=features", *(f"model.net.{part}" for part in net))
     line = (*model, *SIZE, f"model.head={head}", NO_PAGE)
     fitted = run(*line)
     words = " ".join(capsys.readouterr().out.split())
@@ -117,7 +118,6 @@ def test_what_cannot_be_is_said_before_any_work(photos, capsys):
     line = (*data, *SMALL, f"paths.outputs={root}/refused")
     wrong = {
         "model.download=true": ("model=hf", "model.path=nobody/nothing"),
-        "model.download=true to fetch": ("model=torch_hub", "model.repo=no/thing", "model.name=a"),
     }
     for says, model in wrong.items():
         assert call("eval.py", *line, *model) == 1

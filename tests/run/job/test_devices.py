@@ -46,9 +46,3 @@ def test_a_batch_size_that_devices_do_not_divide_is_refused(tmp_path, capsys):
     (error,) = capsys.readouterr().err.strip().splitlines()
     assert "data.batch_size=21 is the total of 2 devices" in error
     assert not list(tmp_path.rglob("*.ckpt"))
-
-
-@pytest.mark.slow
-def test_a_size_for_each_device(tmp_path):
-    _, log = trained(tmp_path, "trainer=ddp_cpu", "+data.per_device_batch_size=15")
-    assert "in batches of 30 (15 on each of 2 devices), 2 steps per epoch" in log

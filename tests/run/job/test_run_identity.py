@@ -50,7 +50,6 @@ ELSEWHERE = {
     "model.backbone.download",
     "model.backbone.clip.cache_dir",
     "model.backbone.clip.download",
-    "data.segmenter.download",
     "task.accept_failed",
     "task.download",
     "task.foreign_clip",  # refuses or not: tests/lvlm/benchmarks/oodbench/test_oodbench_task.py

@@ -15,7 +15,6 @@ A bank and each of its columns appear by one rename, so they are complete or abs
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
 import re
@@ -37,7 +36,6 @@ from ood_lab.common.tensor_file import Tensors, save_tensors
 from ood_lab.features import row_shards as shards
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_pass import Images, ReadErrors
-from ood_lab.features.moments import MOMENTS, Derived
 from ood_lab.features.row_shards import roomy, writing
 from ood_lab.models.output import WeightAndBias
 from ood_lab.schema.run_record import BankRecord
@@ -87,23 +85,16 @@ def load(folder: Path, columns: Sequence[str] | None = None) -> FeatureBank:
     values = {
         key: shards.gather(folder / COLUMNS / column_folder(key))["values"] for key in columns
     }
-    features, logits, labels = base["features"], base["logits"], base["labels"]
     return FeatureBank(
-        features=features,
-        logits=logits,
-        labels=labels,
+        features=base["features"],
+        logits=base["logits"],
+        labels=base["labels"],
         index=base["index"],
         head_weight=head["weight"],
         head_bias=head["bias"],
         columns=values,
         record=record.model_copy(update={"columns": list(columns), "checksums": {}}),
-        derived=Derived(features, logits, labels, folder / MOMENTS, _identity(record)),
     )
-
-
-def _identity(record: BankRecord) -> str:
-    """The very bytes of a bank: an extraction repeated may differ in the last digit."""
-    return text_sha256(json.dumps(record.checksums, sort_keys=True))
 
 
 def _load_head(folder: Path) -> Tensors:

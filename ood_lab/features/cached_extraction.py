@@ -14,10 +14,12 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
+from safetensors.torch import load_file
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import require_space
+from ood_lab.common.tensor_file import save_tensors
 from ood_lab.features.bank import TILES, FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import FORMAT, NetworkIdentity, transform_text, versions
 from ood_lab.features.bank_store import BankStore, FeatureWriter, load
@@ -33,6 +35,7 @@ from ood_lab.features.extraction_pass import (
 from ood_lab.features.lightning_extractor import Extractor, frozen
 from ood_lab.features.moments import Derived, Moments
 from ood_lab.features.process_agreement import agreed, join
+from ood_lab.features.row_shards import writing
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.determinism_check import deviation, tolerances
 from ood_lab.models.image_tiles import tile_count
@@ -223,7 +226,8 @@ class _Sums(BlockConsumer):
         self._moments.update(rows.features, rows.logits, rows.labels, self._device)
 
     def closed(self, part: int, errors: ReadErrors) -> None:
-        self._moments.gathered().save(self._folder / f"{part:05d}.safetensors")
+        with writing(self._folder.parents[1]):
+            save_tensors(self._moments.gathered().sums, self._folder / f"{part:05d}.safetensors")
         self._moments = Moments(self._wanted)
 
 
@@ -262,11 +266,12 @@ def sums_bank(
     n, folder = len(images), BankStore(root, record.key).stage()
     parts = DatasetParts.of_processes(n, batch_size, trainer.world_size)
     try:
-        sums = partial(_Sums, folder, moments)
-        pass_through(trainer, backbone, images, (), parts, sums, num_workers=num_workers)
+        consumer = partial(_Sums, folder, moments)
+        pass_through(trainer, backbone, images, (), parts, consumer, num_workers=num_workers)
         if trainer.global_rank != 0:
             return None
-        sums_of_all = Moments.of_processes(folder)
+        sums = [load_file(file) for file in sorted(folder.glob("*.safetensors"))]
+        sums_of_all = Moments.merged(Moments({"means", *moments}, of_part) for of_part in sums)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     weight, bias = weight_and_bias(backbone.head)

@@ -470,10 +470,6 @@ class OODDataModule(L.LightningDataModule):
         data = self.predict_dataset("val")
         return self._loader(data, self.loading.evaluated, persistent=True, keys=self._batch_keys)
 
-    def test_dataloader(self) -> DataLoader[Batch]:
-        """ID test images, in order."""
-        return self.predict_loader("test")
-
     def _loader(
         self,
         data: ImageDataset | TrainingView,

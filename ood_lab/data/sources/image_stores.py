@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from PIL import Image
 
 from ood_lab.common.file_records import Stamp, ends_sha256, file_sha256, stamp
@@ -63,48 +59,6 @@ class ShardMember(NamedTuple):
     start: int
     size: int
     version: tuple[int, int]
-
-
-class Members(Mapping[str, ShardMember]):
-    """Members of shards by their address, ``N`` of them, without an object of Python for each.
-
-    Args:
-        addresses: ``[N]`` Arrow text (``large_string``), no two alike.
-        places: ``[N]`` of the type ``PLACE``.
-        shards: path and version (time and change of its stamp), by the number in ``places``.
-    """
-
-    PLACE = np.dtype([("shard", np.int32), ("start", np.int64), ("size", np.int64)])
-
-    def __init__(
-        self, addresses: pa.Array, places: np.ndarray, shards: Sequence[tuple[str, tuple[int, int]]]
-    ) -> None:
-        self.addresses, self._places, self._shards = addresses, places, list(shards)
-        # Bytes of UTF-8 are in the order of the characters, by which Python compares.
-        order = pc.array_sort_indices(addresses).to_numpy()
-        self._order = order.astype(np.min_scalar_type(len(addresses)))
-        self._next = 0
-
-    def __len__(self) -> int:
-        return len(self.addresses)
-
-    def __iter__(self) -> Iterator[str]:
-        return (self._address(row) for row in range(len(self)))
-
-    def __getitem__(self, address: str) -> ShardMember:
-        row = self._next  # most are asked for in order: then nothing need be searched
-        if row == len(self) or self._address(row) != address:
-            place = bisect_left(self._order, address, key=self._address)
-            if place == len(self) or self._address(row := self._order[place]) != address:
-                raise KeyError(address)
-        self._next = int(row) + 1
-        number, start, size = self._places[row].item()
-        shard, version = self._shards[number]
-        return ShardMember(shard, start, size, version)
-
-    def _address(self, row: int) -> str:
-        text: str = self.addresses[int(row)].as_py()
-        return text
 
 
 class ShardStore:

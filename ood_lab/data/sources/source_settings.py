@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-import pyarrow as pa
 
 from ood_lab.common.errors import UserError, one_line
 from ood_lab.common.file_records import stamp, text_sha256
@@ -143,8 +142,6 @@ class Shards:
     def read(self, classes: Sequence[str] | None, reading: ReadOptions) -> Listed:
         """See :func:`~ood_lab.data.sources.manifest.read_manifest`."""
         table, store = read_shards(self.pattern, self.image, self.label, reading.cache_dir)
-        # Listing takes several times what is kept; Arrow would hold on to it.
-        pa.default_memory_pool().release_unused()
         encoded, names = encode_labels(
             table, classes, self.pattern, numeric=True, tell=reading.tell
         )

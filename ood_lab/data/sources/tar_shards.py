@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
-import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath, absolute
@@ -21,8 +19,7 @@ from ood_lab.common.hints import check_known, missing_path, suggestion
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.folders import NO_LABEL, in_junk
 from ood_lab.data.sources.image_formats import ARRAYS, image_extensions, is_picture
-from ood_lab.data.sources.image_lists import texts_of
-from ood_lab.data.sources.image_stores import Members, ShardMember, ShardStore
+from ood_lab.data.sources.image_stores import ShardMember, ShardStore
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
@@ -101,34 +98,27 @@ def read_shards(
         raise UserError(f"cannot read shard '{shard}': {error}; fetch or write it again")
     pictures = {image.lower()} if image else _pictures()
     find: Callable[[str, Mapping[str, _Part]], str] | None = None
-    addresses, labels, places = list[pa.Array](), list[pa.Array](), list[np.ndarray]()
-    # Objects of Python are made of one shard at a time; what is kept of all are columns.
-    versions = zip(index["mtime_ns"], index["change"], strict=True)
-    shards = list(zip(index["path"], versions, strict=True))
-    for number, (shard, files) in enumerate(zip(shards, index["files"], strict=True)):
-        images = [
-            (part, parts)
-            for parts in _samples(shard[0], shard[1], files)
-            for ending, part in parts.items()
-            if ending in pictures or ending.rpartition(".")[2] in pictures
-        ]
-        if not images:
-            continue
-        find = find or _label(images[0][1], pattern, label)
-        problem = f"'{shard[0]}' has names that are not UTF-8: write it again"
-        with reported_as(problem, UnicodeEncodeError):
-            addresses.append(texts_of([f"{shard[0]}#{part.name}" for part, _ in images]))
-            labels.append(texts_of([find(part.name, parts) for part, parts in images]))
-        spans = [(number, part.member.start, part.member.size) for part, _ in images]
-        places.append(np.array(spans, Members.PLACE))
-    if not addresses:
+    members: dict[str, ShardMember] = {}
+    labels: list[str] = []
+    columns = ("path", "mtime_ns", "change", "files")
+    for shard, time, change, files in index[[*columns]].itertuples(index=False):
+        for parts in _samples(shard, (time, change), files):
+            for ending, part in parts.items():
+                if not (ending in pictures or ending.rpartition(".")[2] in pictures):
+                    continue
+                with reported_as(
+                    f"'{shard}' has names that are not UTF-8: write it again", UnicodeEncodeError
+                ):
+                    part.name.encode()
+                find = find or _label(parts, pattern, label)
+                members[f"{shard}#{part.name}"] = part.member
+                labels.append(find(part.name, parts))
+    if not members:
         samples = (_samples("", (0, 0), files) for files in index["files"])
         endings = sorted({ending for of in samples for parts in of for ending in parts})
         wanted = f"ends in '{image}'" if image else "is an image"
         raise UserError(f"in '{pattern}' no file {wanted}: {suggestion(image or 'jpg', endings)}")
-    members = Members(pa.concat_arrays(addresses), np.concatenate(places), shards)
-    columns = {"path": members.addresses, "label": pa.concat_arrays(labels)}
-    return pa.table(columns).to_pandas(), ShardStore(members)
+    return pd.DataFrame({"path": list(members), "label": labels}), ShardStore(members)
 
 
 def _samples(shard: str, version: tuple[int, int], files: str) -> Iterator[dict[str, _Part]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -170,7 +170,7 @@ class Classifier(LightningModule):
 
     def configure_optimizers(self) -> Any:
         """The optimiser, with its schedule if there is one."""
-        optimizer = self.optimizer_factory(self.parameter_groups(), **self._fused())
+        optimizer = self.optimizer_factory(self.parameter_groups())
         if self.scheduler_factory is None:
             return optimizer
         schedule = self.scheduler_factory(optimizer, **self._schedule_length())
@@ -182,18 +182,6 @@ class Classifier(LightningModule):
                 "monitor": "val/loss",  # read by ReduceLROnPlateau only
             },
         }
-
-    def _fused(self) -> dict[str, bool]:
-        """One kernel for the whole step on a GPU, where the optimiser has one.
-
-        Not under ``16-mixed``, where it would unscale the gradients itself and rule out clipping.
-        """
-        keywords = _keywords(self.optimizer_factory)
-        has_one = "fused" in inspect.signature(self.optimizer_factory).parameters
-        if not has_one or {"fused", "foreach"} & set(keywords):
-            return {}
-        on_gpu = all(p.is_cuda and p.is_floating_point() for p in self.parameters())
-        return {"fused": True} if on_gpu and self.trainer.precision != "16-mixed" else {}
 
     def on_save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Adds the transform settings, so that the weights never travel without them.
@@ -253,9 +241,10 @@ class Classifier(LightningModule):
 
     def _open_lengths(self) -> list[str]:
         """Parameters of the schedule that stand for the length of the training, if left open."""
-        assert self.scheduler_factory is not None
-        accepted = inspect.signature(self.scheduler_factory).parameters
-        keywords = _keywords(self.scheduler_factory)
+        factory = self.scheduler_factory
+        assert factory is not None
+        accepted = inspect.signature(factory).parameters
+        keywords = factory.keywords if isinstance(factory, partial) else {}
         # OneCycleLR also takes its length as epochs × steps_per_epoch.
         return [
             key
@@ -272,8 +261,3 @@ class Classifier(LightningModule):
         if length is None or not 0 < length < float("inf"):
             raise UserError("a schedule needs an end: set trainer.max_epochs (or its own length)")
         return {open_[0]: int(length)}
-
-
-def _keywords(factory: Callable[..., Any]) -> Mapping[str, Any]:
-    """The arguments that a partial has."""
-    return factory.keywords if isinstance(factory, partial) else {}

@@ -29,12 +29,7 @@ from ood_lab.data.checks.check_report import CheckReport, Finding, ImageSize, Se
 from ood_lab.data.checks.dataset_checks import Checking, check_data
 from ood_lab.data.checks.label_checks import require_labels
 from ood_lab.data.datamodules.class_labels import Labels
-from ood_lab.data.datamodules.epoch_sampler import (
-    DeviceShare,
-    EpochSampler,
-    TrainingView,
-    class_chances,
-)
+from ood_lab.data.datamodules.epoch_sampler import DeviceShare, EpochSampler, TrainingView
 from ood_lab.data.datamodules.preparation_steps import (
     OUTLIERS,
     Loading,
@@ -433,15 +428,12 @@ class OODDataModule(L.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         """Training images in random order, with the train transform."""
         self.setup()
-        chances = class_chances(self.splits["train"].labels) if self.loading.balanced else None
         data = self._view()
         devices, device = 1, 0
         if self.trainer:
             devices, device = self.trainer.world_size, self.trainer.global_rank
         size = self.loading.on_each(devices)
-        order: Sampler[Any] = EpochSampler(
-            len(data), self.seed, lambda: coming_epoch(self.trainer), chances
-        )
+        order: Sampler[Any] = EpochSampler(len(data), self.seed, lambda: coming_epoch(self.trainer))
         drops = self._drops_last(devices)
         if self.trainer:  # one device, too: under DDP, Lightning mixes any other order again
             total = size * devices
@@ -462,8 +454,8 @@ class OODDataModule(L.LightningDataModule):
         return math.floor(batches) if self._drops_last(devices) else math.ceil(batches)
 
     def _drops_last(self, devices: int) -> bool:
-        total = self.loading.on_each(devices) * devices
-        return self.loading.drop_last and len(self.splits["train"]) >= total
+        """The last, smaller batch, which batch norm does not like, unless it is the only one."""
+        return len(self.splits["train"]) >= self.loading.on_each(devices) * devices
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """ID validation images, in order."""

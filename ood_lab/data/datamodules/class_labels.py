@@ -32,8 +32,6 @@ def read_hierarchy(source: StrPath) -> pd.DataFrame:
         late Shang,Shang
         early Western Zhou,Western Zhou
 
-    A YAML file is the list of these rows: ``- {class: early Shang, dynasty: Shang}``.
-
     Returns:
         Index = class, one column of text per level, coarse to fine.
 

@@ -16,15 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import torch
 from lightning.pytorch.utilities.seed import isolate_rng
-from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
 from ood_lab.common.arguments import with_settings
-from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_arithmetic import random_numbers
 from ood_lab.common.tensor_file import Batch, Transform
-from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.dataset import ImageDataset
 
 #: A row, and the seed of its augmentation.
 AugmentedRow = tuple[int, int]
@@ -40,23 +38,18 @@ class EpochSampler(Sampler[AugmentedRow]):
         n: number of rows, and of pairs per epoch.
         seed: in addition to the job's seed (``seed_everything``).
         epoch: the number of the epoch that begins.
-        weights: ``[n]``, chances of the rows, drawn with replacement; None = each row once.
     """
 
     n: int
     seed: int
     epoch: Callable[[], int]
-    weights: Tensor | None = None
 
     def __iter__(self) -> Iterator[AugmentedRow]:
         """Draws the pairs of the current epoch."""
         job = int(os.environ.get("PL_GLOBAL_SEED", 0))  # as seed_everything leaves it
         state = np.random.SeedSequence([job, self.seed, self.epoch()]).generate_state(1)
         generator = random_numbers(int(state[0]))
-        if self.weights is None:
-            rows = torch.randperm(self.n, generator=generator)
-        else:
-            rows = torch.multinomial(self.weights, self.n, replacement=True, generator=generator)
+        rows = torch.randperm(self.n, generator=generator)
         draws = torch.randint(2**32, (self.n,), generator=generator)
         return zip(rows.tolist(), draws.tolist(), strict=True)
 
@@ -150,18 +143,3 @@ class TrainingView(Dataset[Batch]):
             return sample
         rows = torch.randint(len(self._outliers), (self._per_image,)).tolist()
         return sample | {"outliers": torch.stack([self._outliers[row]["image"] for row in rows])}
-
-
-def class_chances(labels: Tensor) -> Tensor:
-    """``[n] float64`` for which every class is drawn equally often, and unknown labels never.
-
-    Raises:
-        UserError: no image has a label.
-    """
-    labelled = labels != UNKNOWN
-    if not bool(labelled.any()):
-        raise UserError("data.balanced needs labels, and no training image has one")
-    counts = torch.bincount(labels[labelled])
-    chances = torch.zeros(len(labels), dtype=torch.float64)
-    chances[labelled] = 1 / counts[labels[labelled]].double()
-    return chances

@@ -65,7 +65,7 @@ class FolderDataModule(OODDataModule):
         ood_val: source of each OOD set that ``tuning=val_ood`` chooses settings on and that is
             never evaluated, by its name; null = left out.
         name: of the data, for folders and tables.
-        hierarchy: CSV or YAML file with the levels above the classes, see
+        hierarchy: CSV file with the levels above the classes, see
             :func:`~ood_lab.data.datamodules.class_labels.read_hierarchy`; it replaces columns
             ``level_<n>``.
         root: folder that relative paths in CSV, Parquet and lists start from; None = the folder

@@ -37,9 +37,6 @@ class Loading:
         batch_size: images a training batch, on all devices together.
         eval_batch_size: images per batch in validation, test and extraction; None = ``batch_size``.
         num_workers: loader processes; 0, and one batch in order = load in the main process.
-        drop_last: omit the last, smaller training batch (batch norm does not like it),
-            unless it is the only one.
-        balanced: draw training images so that every class is equally frequent.
         max_batches: so many batches of every set at most, taken at equal steps through it; None =
             all images. Set by ``debug=true``.
     """
@@ -47,8 +44,6 @@ class Loading:
     batch_size: BatchSize = 64
     eval_batch_size: BatchSize | None = None
     num_workers: Workers = 0
-    drop_last: bool = True
-    balanced: bool = False
     max_batches: int | None = None
 
     def on_each(self, devices: int) -> int:

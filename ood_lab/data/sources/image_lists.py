@@ -1,4 +1,4 @@
-"""Long lists of images: their addresses as Arrow text, which takes no object of Python for each."""
+"""Lists of images of which nothing is known but their addresses."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
@@ -40,7 +37,7 @@ class Addresses:
             are.
     """
 
-    texts: pa.Array
+    texts: Sequence[str]
     store: Store = FILES
     base: Path | None = None
 
@@ -49,7 +46,7 @@ class Addresses:
 
     def address(self, row: int) -> str:
         """The absolute path, or the address in the store."""
-        text: str = self.texts[row].as_py()
+        text = self.texts[row]
         return text if self.base is None else found_below(self.base, text)
 
 
@@ -115,22 +112,11 @@ class Listing:
             start += len(source)
             if first >= last:
                 continue
-            texts = source.texts.slice(first, last - first)
-            digest.update(f"{source.base}\0{len(texts)}\0".encode("utf-8", "surrogateescape"))
-            _, ends, text = texts.buffers()
-            places = np.frombuffer(ends, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-            digest.update(np.diff(places).tobytes())
-            digest.update(memoryview(text)[places[0] : places[-1]])
+            parts = [str(source.base), *source.texts[first:last]]
             if source.store is not FILES:  # files are not asked one by one before the run begins
-                for text in texts.to_pylist():
-                    digest.update(f"{' '.join(map(str, source.store.stat(text)))}\0".encode())
+                parts += [" ".join(map(str, source.store.stat(text))) for text in parts[1:]]
+            digest.update("\0".join([*parts, ""]).encode("utf-8", "surrogateescape"))
         return digest.hexdigest()
-
-
-def texts_of(values: Any) -> pa.Array:
-    """Addresses as one array of Arrow text."""
-    array = pa.array(values, pa.large_string())
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def read_paths(file: Path, root: StrPath | None) -> Addresses:
@@ -147,4 +133,4 @@ def read_paths(file: Path, root: StrPath | None) -> Addresses:
     texts = list(path_texts(read_file(file, labelled=False, tell=to_log)["path"], file))
     if not texts:
         raise UserError(f"'{file}' contains no images")
-    return Addresses(texts_of(texts), FILES, base)
+    return Addresses(texts, FILES, base)

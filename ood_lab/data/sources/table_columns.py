@@ -8,11 +8,9 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
-import yaml
 
 from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.common.files import YAML_LOADER
 from ood_lab.common.hints import check_known, nearest
 from ood_lab.common.unicode_names import composed
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell
@@ -118,24 +116,18 @@ def _is_read(name: str) -> bool:
 def read_texts(
     file: Path, required: Collection[str], filled: Collection[str] | None = None
 ) -> pd.DataFrame:
-    """Reads a CSV file, or a list of rows in YAML, as texts.
+    """Reads a CSV file as texts.
 
     Args:
-        file: ``.csv``, ``.yaml`` or ``.yml``.
+        file: of the table.
         required: columns that it must have.
         filled: columns that may have no empty cell; None = all.
 
     Raises:
         UserError: it cannot be read, lacks a column or a cell.
     """
-    with reported_as(f"cannot read '{file}': {{reason}}", (ValueError, OSError, yaml.YAMLError)):
-        if file.suffix.lower() == ".csv":
-            table = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-        else:
-            rows = yaml.load(file.read_text("utf-8-sig"), YAML_LOADER)
-            if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-                raise ValueError("it is not a list of rows such as {class: late, dynasty: Shang}")
-            table = pd.DataFrame(rows, dtype=object).fillna("").astype(str)
+    with reported_as(f"cannot read '{file}': {{reason}}", (ValueError, OSError)):
+        table = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig")
         if not isinstance(table.index, pd.RangeIndex):
             raise ValueError("its rows have more cells than its first line names")
     check_known(required, table, f"'{file}' has no column '{{name}}'")

@@ -20,7 +20,7 @@ from ood_lab.data.datamodules.image_groups import FOLDER, group_names
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.image_files import DECODING, FileDataset, load_rgb, reason
 from ood_lab.data.sources.image_formats import is_picture, pictures_among
-from ood_lab.data.sources.image_lists import TABLES, Addresses, Listing, read_paths, texts_of
+from ood_lab.data.sources.image_lists import TABLES, Addresses, Listing, read_paths
 from ood_lab.data.sources.image_stores import FILES, CombinedStores, Store
 from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
@@ -112,7 +112,7 @@ def opened(listing: ListedImages, decoding: Decoding = DECODING) -> ReadableImag
                 str(path) for path in manifest.read([], ReadOptions(remarks.append)).table["path"]
             ]
         else:
-            texts = source.texts.to_pylist()
+            texts = list(source.texts)
         listed += texts
         stores |= dict.fromkeys(texts, source.store)
     passed = tuple(remark.text for remark in remarks if remark.doubtful)
@@ -174,12 +174,12 @@ def _listing_of(
     source = source_of(place, key)
     if isinstance(source, Manifest):
         if isinstance(place, str | os.PathLike) and (images := _pattern_files(str(place))):
-            return Addresses(texts_of(images)), None
+            return Addresses(images), None
         file = Path(absolute(source.place))
         if file.suffix.lower() in TABLES and file.is_file():
             return read_paths(file, source.root), source
     table, _, store = source.read([], ReadOptions(remarks.append))
-    return Addresses(texts_of(table["path"]), store), None
+    return Addresses(table["path"].tolist(), store), None
 
 
 def _pattern_files(pattern: str) -> list[str]:

@@ -65,13 +65,6 @@ def test_a_hierarchy_is_part_of_what_the_data_is(source, hierarchy):
     assert plain.splits["far"].identity == dated.splits["far"].identity
 
 
-def test_yaml_is_the_same(tmp_path, hierarchy):
-    rows = [line.split(",") for line in CSV.splitlines()[1:]]
-    yaml = tmp_path / "levels.yaml"
-    yaml.write_text("".join(f"- {{class: {c}, kingdom: {k}, family: {f}}}\n" for c, k, f in rows))
-    pd.testing.assert_frame_equal(read_hierarchy(yaml), read_hierarchy(hierarchy))
-
-
 WRONG = {
     "class missing": ("owl,feather,owls\n", "", "lacks the class 'owl' of train"),
     "class twice": ("yak,fur,cows", "cat,fur,cats", "class 'cat' appears twice"),
@@ -98,13 +91,6 @@ def test_what_is_no_hierarchy_is_one_line(source, hierarchy, case):
 
 
 def test_other_files_that_are_no_hierarchy(tmp_path, source):
-    odd = tmp_path / "odd.yaml"
-    odd.write_text("- {class: cat, kingdom: fur}\n- {class: dog, kindom: fur}\n")
-    with pytest.raises(UserError, match="row 2 has no kingdom"):
-        read_hierarchy(odd)
-    odd.write_text("cat: fur\n")
-    with pytest.raises(UserError, match="not a list of rows"):
-        read_hierarchy(odd)
     bare = tmp_path / "bare.csv"
     bare.write_text("class\ncat\n")
     with pytest.raises(UserError, match="no level except 'class'"):

@@ -110,25 +110,8 @@ def test_train_loader_shuffles_and_drops_the_rest(root):
     order = [index for batch in seen for index in batch]
     assert order != sorted(order)
     assert len(set(order)) == 48
-    data.loading = replace(data.loading, drop_last=False)
-    assert [len(b["index"]) for b in data.train_dataloader()] == [16, 16, 16, 12]
-    data.loading = replace(data.loading, drop_last=True, batch_size=100)  # never the only one
+    data.loading = replace(data.loading, batch_size=100)  # never the only one
     assert [len(b["index"]) for b in data.train_dataloader()] == [60]
-
-
-def test_balanced_sampler(root):
-    for i in range(4, 20):
-        (root / "train/owl" / f"{i:03}.jpg").unlink()
-    data = module(root, balanced=True, batch_size=1, seed=3)
-    data.use_transform(eval=to_tensor)
-
-    sampler = data.train_dataloader().sampler
-    rows = []
-    for epoch in range(50):
-        sampler.epoch = lambda epoch=epoch: epoch
-        rows += [row for row, _ in sampler]
-    counts = torch.bincount(data.splits["train"].labels[rows]).double()
-    assert torch.allclose(counts / counts.sum(), torch.full((3,), 1 / 3).double(), atol=0.04)
 
 
 @pytest.mark.slow
@@ -376,9 +359,6 @@ def test_unlabelled_id(root):
     assert data.classes == []
     assert not data.labels.classes
     assert any("no labels" in note for note in data.report.notes)
-    data.loading = replace(data.loading, balanced=True)
-    with pytest.raises(UserError, match=r"data\.balanced needs labels"):
-        data.train_dataloader()
 
 
 def test_duplicates_are_reported(root):

@@ -164,11 +164,10 @@ def _built(cfg: DictConfig, names: Sequence[str], *, trained: bool, **arguments:
         if trained and cfg.model.backbone.get("new_head") is False:
             arguments["new_head"] = None
     backbone: Backbone = nodes.build(cfg, "model.backbone", **arguments)
-    if not cfg.model.get("net"):
+    if cfg.model.get("net"):
+        backbone.arguments = json.dumps(plain(cfg)["model"]["net"], default=str)
+    else:
         backbone.name = str(cfg.model.name)
-    if cfg.model.get("net") or cfg.model.get("repo"):
-        calls = {key: plain(cfg)["model"].get(key) for key in ("net", "repo", "name", "kwargs")}
-        backbone.arguments = json.dumps(calls, default=str)
     if isinstance(backbone, WrappedBackbone):
         backbone.match_outputs(names)
     return backbone

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,9 +16,19 @@ from ood_lab.models.fgvc.label_tree import Hierarchy
 from ood_lab.models.fgvc.layers import UNKNOWN, Branch, known_cross_entropy, known_mean, picked
 from ood_lab.models.output import Output
 
+#: The paper's beta and lambda.
+FOCAL_WEIGHT, GRAPH_WEIGHT = 0.001, 0.1
 
-@dataclass(frozen=True)
-class GraphLosses:
+
+def graph_losses(
+    tree: Hierarchy,
+    eras: Tensor,
+    shapes: Tensor,
+    attributes: Tensor,
+    levels: Tensor,
+    shape: Tensor,
+    positives: Tensor,
+) -> Tensors:
     """Negative log-likelihoods of era, shape and characteristics, each weighted by the last.
 
     The states of the shape graph are the empty one and every state h of the era tree (the empty
@@ -33,8 +42,8 @@ class GraphLosses:
         p_attr  = Z sum_{j: t_j = 1} exp(d_j) / (1 + Z sum_j exp(d_j))    "any of the positives"
 
         era = -log p_era
-        shape = -(1 - p_era)^shape_gamma log p_shape
-        attributes = -(1 - p_shape)^attribute_gamma log p_attr
+        shape = -(1 - p_era)^2 log p_shape
+        attributes = -(1 - p_shape)^3 log p_attr
 
     Gradients flow through the weights. Each loss is averaged over the images that it is defined
     for: a label is known, a shape is known, there is a characteristic. The weight of an image
@@ -42,50 +51,33 @@ class GraphLosses:
 
     Args:
         tree: of the eras.
-        shape_gamma: exponent of the weight of the shape loss.
-        attribute_gamma: exponent of the weight of the characteristics loss.
+        eras: a, ``[B, N]``.
+        shapes: b, ``[B, K]``.
+        attributes: d, ``[B, A]``.
+        levels: ``[B, L]`` labels coarse to fine, -1 = unknown.
+        shape: ``[B]``, -1 = unknown.
+        positives: ``[B, A]``, 0/1.
+
+    Returns:
+        The three losses, scalars, in float32 or better.
     """
-
-    tree: Hierarchy
-    shape_gamma: float = 2.0
-    attribute_gamma: float = 3.0
-
-    def __call__(
-        self,
-        eras: Tensor,
-        shapes: Tensor,
-        attributes: Tensor,
-        levels: Tensor,
-        shape: Tensor,
-        positives: Tensor,
-    ) -> Tensors:
-        """The three losses, scalars, in float32 or better.
-
-        Args:
-            eras: a, ``[B, N]``.
-            shapes: b, ``[B, K]``.
-            attributes: d, ``[B, A]``.
-            levels: ``[B, L]`` labels coarse to fine, -1 = unknown.
-            shape: ``[B]``, -1 = unknown.
-            positives: ``[B, A]``, 0/1.
-        """
-        log_p, log_z = self.tree.log_marginals(eras)
-        node = self.tree.deepest(levels)
-        log_era = picked(log_p, node)
-        log_shape = picked(log_z[:, None] + shapes, shape) - _log_total(log_z, shapes)
-        some = positives.sum(1) > 0
-        # Images without a positive sum over all of them: finite, and masked below. A sum over
-        # nothing would be -inf, whose gradient is NaN even behind a mask.
-        counted = (positives > 0) | ~some[:, None]
-        log_any = attributes.masked_fill(~counted, -torch.inf).logsumexp(1)
-        log_attribute = log_z + log_any - _log_total(log_z, attributes)
-        shape_weight = _weight(log_era, node != UNKNOWN, self.shape_gamma)
-        attribute_weight = _weight(log_shape, shape != UNKNOWN, self.attribute_gamma)
-        return {
-            "era": known_mean(-log_era, node != UNKNOWN),
-            "shape": known_mean(-shape_weight * log_shape, shape != UNKNOWN),
-            "attributes": known_mean(-attribute_weight * log_attribute, some),
-        }
+    log_p, log_z = tree.log_marginals(eras)
+    node = tree.deepest(levels)
+    log_era = picked(log_p, node)
+    log_shape = picked(log_z[:, None] + shapes, shape) - _log_total(log_z, shapes)
+    some = positives.sum(1) > 0
+    # Images without a positive sum over all of them: finite, and masked below. A sum over
+    # nothing would be -inf, whose gradient is NaN even behind a mask.
+    counted = (positives > 0) | ~some[:, None]
+    log_any = attributes.masked_fill(~counted, -torch.inf).logsumexp(1)
+    log_attribute = log_z + log_any - _log_total(log_z, attributes)
+    shape_weight = _weight(log_era, node != UNKNOWN, 2.0)
+    attribute_weight = _weight(log_shape, shape != UNKNOWN, 3.0)
+    return {
+        "era": known_mean(-log_era, node != UNKNOWN),
+        "shape": known_mean(-shape_weight * log_shape, shape != UNKNOWN),
+        "attributes": known_mean(-attribute_weight * log_attribute, some),
+    }
 
 
 def focal_cross_entropy(logits: Tensor, target: Tensor, gamma: float) -> Tensor:
@@ -224,37 +216,16 @@ class AKG(FGVCModule):
         loss = CE(u, class) + L_era + beta FL(v, shape) + lambda L_shape
                + beta FB(d, characteristics) + lambda L_attributes [ + CE of the category ]
 
-    See :class:`GraphLosses` for the L, FL and FB are focal losses.
+    with beta = 0.001 and lambda = 0.1. See :func:`graph_losses` for the L; FL and FB are focal
+    losses with exponents 5 and 3.
 
     Deviations from the released code: images without a characteristic, whose L_attributes is
     infinite there, are excluded; images without a shape (-1) are excluded from both shape
     losses and weigh 1 in L_attributes. Focal probabilities are not clamped to
     [1e-4, 1 - 1e-4], since the loss is computed from the logits.
-
-    Args:
-        focal_weight: beta.
-        graph_weight: lambda.
-        shape_gamma: exponent of FL.
-        attribute_gamma: exponent of FB.
-        **kwargs: see :class:`FGVCModule`.
     """
 
     backbone: AKGNet
-
-    def __init__(
-        self,
-        focal_weight: float = 0.001,
-        graph_weight: float = 0.1,
-        shape_gamma: float = 5.0,
-        attribute_gamma: float = 3.0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.focal_weight = focal_weight
-        self.graph_weight = graph_weight
-        self.shape_gamma = shape_gamma
-        self.attribute_gamma = attribute_gamma
-        self.graph = GraphLosses(self.backbone.tree)
 
     def losses(self, outputs: AKGOutput, batch: Batch) -> Tensors:
         """Terms ``ce``, ``era``, ``shape_focal``, ``shape``, ``attributes_focal``, ``attributes``.
@@ -262,7 +233,8 @@ class AKG(FGVCModule):
         And ``category``, where the data has any.
         """
         levels, shape, attributes = batch["levels"], batch["shape"], batch["attributes"]
-        graph = self.graph(
+        graph = graph_losses(
+            self.backbone.tree,
             outputs.eras.float().sigmoid(),
             outputs.shape_potentials.float().sigmoid(),
             outputs.attributes.float().sigmoid(),
@@ -270,14 +242,14 @@ class AKG(FGVCModule):
             shape,
             attributes,
         )
-        focal_shape = focal_cross_entropy(outputs.shapes, shape, self.shape_gamma)
-        focal = focal_binary_cross_entropy(outputs.attributes, attributes, self.attribute_gamma)
+        focal_shape = focal_cross_entropy(outputs.shapes, shape, 5.0)
+        focal = focal_binary_cross_entropy(outputs.attributes, attributes, 3.0)
         terms = {
             "ce": known_cross_entropy(outputs.logits, levels[:, -1], self.smoothing),
             "era": graph["era"],
-            "shape_focal": self.focal_weight * focal_shape,
-            "shape": self.graph_weight * graph["shape"],
-            "attributes_focal": self.focal_weight * focal,
-            "attributes": self.graph_weight * graph["attributes"],
+            "shape_focal": FOCAL_WEIGHT * focal_shape,
+            "shape": GRAPH_WEIGHT * graph["shape"],
+            "attributes_focal": FOCAL_WEIGHT * focal,
+            "attributes": GRAPH_WEIGHT * graph["attributes"],
         }
         return terms | self.category_loss(outputs.category, batch)

@@ -85,9 +85,6 @@ class HRN(FGVCModule):
     Deviation from the released code: the category is a tree of one level of its own,
     ``p_c = exp(a_c) / (1 + sum exp(a))``, since it cannot be above labels that all categories
     share; the joint probability of both trees is the product of theirs.
-
-    Args:
-        **kwargs: see :class:`FGVCModule`.
     """
 
     backbone: HRNNet

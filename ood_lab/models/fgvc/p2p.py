@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -136,30 +136,19 @@ class P2PNet(FGVCNet):
         return [linear(h) for linear, h in zip(self.classifiers, hidden, strict=True)], hidden
 
 
+#: ``q_k``, share of the target on the true class, for the stages and all together; and w.
+PEAKS, GUESS_WEIGHT = (0.7, 0.8, 0.9, 1.0), 0.1
+
+
 class P2P(FGVCModule):
     """Smoothed cross-entropies of image and parts, ranking of parts, and the guessed vectors.
 
     ``sum_k SCE(y_k; q_k) + sum_k SCE(y^p_k; q_k) + L_rank(scores, CE(y^p_4)) + w sum_k mean_b
     CE(softmax(g_k), softmax(r_k))``; the targets ``r_k`` of the last term take part in the
     gradient.
-
-    Args:
-        peaks: ``q_k``, share of the target on the true class, for the stages and all together.
-        guess_weight: w.
-        **kwargs: see :class:`FGVCModule`.
     """
 
     backbone: P2PNet
-
-    def __init__(
-        self,
-        peaks: Sequence[float] = (0.7, 0.8, 0.9, 1.0),
-        guess_weight: float = 0.1,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.peaks = tuple(peaks)
-        self.guess_weight = guess_weight
 
     def losses(self, outputs: P2POutput, batch: Batch) -> Tensors:
         """The four terms, each summed over the stages."""
@@ -175,11 +164,11 @@ class P2P(FGVCModule):
             "image": self._smoothed(outputs.image, label),
             "parts": self._smoothed(parts, per_part),
             "rank": rank_loss(outputs.scores, hard.view_as(outputs.scores)),
-            "guess": self.guess_weight * torch.stack(guesses).sum(),
+            "guess": GUESS_WEIGHT * torch.stack(guesses).sum(),
         }
 
     def _smoothed(self, logits: Sequence[Tensor], label: Tensor) -> Tensor:
-        terms = [peaked_cross_entropy(y, label, q) for y, q in zip(logits, self.peaks, strict=True)]
+        terms = [peaked_cross_entropy(y, label, q) for y, q in zip(logits, PEAKS, strict=True)]
         return torch.stack(terms).sum()
 
 

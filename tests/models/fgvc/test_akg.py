@@ -1,5 +1,7 @@
 """AKG: reference values, graphs by their explicit states, missing annotations."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -17,7 +19,7 @@ from tree_toys import (
 )
 
 from ood_lab.common.errors import UserError
-from ood_lab.models.fgvc.akg import AKG, AKGNet, AKGOutput, GraphLosses
+from ood_lab.models.fgvc.akg import AKG, AKGNet, AKGOutput, graph_losses
 from ood_lab.models.fgvc.label_tree import Hierarchy
 
 KNOWLEDGE = BRONZE | {"shapes": 29, "attributes": 96}
@@ -60,8 +62,7 @@ def small_net(**labels) -> AKGNet:
     return build(AKGNet, KNOWLEDGE | labels, 11, width=16, embedding=8)
 
 
-def graph() -> GraphLosses:
-    return GraphLosses(Hierarchy(**BRONZE))
+graph = partial(graph_losses, Hierarchy(**BRONZE))
 
 
 def close(got, expected):
@@ -81,7 +82,7 @@ def test_reference_losses():
 
 def test_gradients_flow_through_the_weights():
     a, b, d = potentials()
-    losses = graph()(a, b, d, LEVELS, SHAPES, attributes())
+    losses = graph(a, b, d, LEVELS, SHAPES, attributes())
     (by_era,) = torch.autograd.grad(losses["shape"], a, retain_graph=True)
     (by_shape,) = torch.autograd.grad(losses["attributes"], b)
     close(by_era.sum(), -0.093855)
@@ -90,7 +91,7 @@ def test_gradients_flow_through_the_weights():
 
 def test_closed_form_is_the_sum_over_all_states():
     a, b, d = potentials()
-    losses = graph()(a, b, d, LEVELS, SHAPES, attributes())
+    losses = graph(a, b, d, LEVELS, SHAPES, attributes())
     eras = legal_states(**BRONZE)
     era = np.exp(a.detach().double().numpy() @ eras.T)  # [B, 16]
     p_era = (era * eras[:, 4 + LEVELS[:, 1]].T).sum(1) / era.sum(1)
@@ -119,9 +120,9 @@ def test_images_without_characteristics_are_left_out():
     a, b, d = potentials()
     t = attributes()
     t[1] = 0
-    losses = graph()(a, b, d, LEVELS, SHAPES, t)
+    losses = graph(a, b, d, LEVELS, SHAPES, t)
     kept = torch.tensor([0, 2, 3])
-    rest = graph()(a[kept], b[kept], d[kept], LEVELS[kept], SHAPES[kept], t[kept])
+    rest = graph(a[kept], b[kept], d[kept], LEVELS[kept], SHAPES[kept], t[kept])
     close(losses["attributes"], float(rest["attributes"]))
     close(losses["shape"], 2.920792)
     losses["attributes"].backward()
@@ -133,9 +134,9 @@ def test_images_without_shape_are_left_out_and_weigh_one():
     a, b, d = potentials()
     shape = SHAPES.clone()
     shape[2] = -1
-    losses = graph()(a, b, d, LEVELS, shape, attributes())
+    losses = graph(a, b, d, LEVELS, shape, attributes())
     kept = torch.tensor([0, 1, 3])
-    rest = graph()(a[kept], b[kept], d[kept], LEVELS[kept], SHAPES[kept], attributes()[kept])
+    rest = graph(a[kept], b[kept], d[kept], LEVELS[kept], SHAPES[kept], attributes()[kept])
     close(losses["shape"], float(rest["shape"]))
     expected = (3 * rest["attributes"] - torch.tensor(0.043538).log()) / 4
     torch.testing.assert_close(losses["attributes"], expected, atol=2e-5, rtol=0)

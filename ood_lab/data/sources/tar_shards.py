@@ -198,6 +198,14 @@ def _label(
         if label is None and from_json(example, "label") != NO_LABEL:
             label = "json.label"
     if label is None:
+        for ending, part in example.items():
+            stem, _, last = ending.rpartition(".")
+            alike = [other for other in example if stem and other.startswith(f"{stem}.")]
+            if last in _LABELS and len(alike) > 1:
+                raise UserError(
+                    f"'{pattern}' has '{part.name}', and the name of a sample ends at its first "
+                    "dot: write names of samples without dots"
+                )
         return lambda name, _: name.split("/")[0] if "/" in name else NO_LABEL
     ending, _, key = label.partition(".")
     inner = json.loads(example["json"].read()) if "json" in example else ()

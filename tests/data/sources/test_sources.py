@@ -150,6 +150,19 @@ def test_members_are_found_in_any_order(tmp_path):
         assert absent not in store.members
 
 
+def test_dots_in_the_names_of_samples_are_named(tmp_path):
+    def listed(*names):
+        with tarfile.open(tmp_path / "a.tar", "w") as tar:
+            for name in names:
+                tar.addfile(tarfile.TarInfo(name), io.BytesIO())
+        return read_shards(str(tmp_path / "a.tar"))[0]
+
+    assert len(listed("a.png", "a.caption.txt")) == 1  # no label of an image
+    for names in (("a.2.png", "a.2.cls"), ("a.b.1.jpg", "a.b.1.txt")):
+        with pytest.raises(UserError, match="write names of samples without dots"):
+            listed(*names)
+
+
 def test_workers_read_every_image_once_and_in_order(root, folder):
     data = module(root, "shards", batch_size=5)
     for split in folder.splits:

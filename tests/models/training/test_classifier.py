@@ -255,22 +255,3 @@ def test_channels_last_trains_the_same_network(tmp_path):
 def test_weights_are_known_by_their_values_whatever_their_layout():
     plain, other = classifier(), classifier(channels_last=True)
     assert weights_sha256(plain.backbone) == weights_sha256(other.backbone)
-
-
-def test_a_fused_optimizer_is_asked_for_on_gpus_alone(tmp_path, monkeypatch):
-    asked = []
-
-    def optimizer(groups, lr=0.1, fused=None):
-        asked.append(fused)
-        return torch.optim.SGD(groups, lr=lr)
-
-    def fit(precision="32-true", **options):
-        model = classifier()
-        model.optimizer_factory = functools.partial(optimizer, **options)
-        trainer(tmp_path, max_epochs=1, precision=precision).fit(model, *loaders())
-        return asked[-1]
-
-    assert fit() is None
-    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
-    assert fit() is True
-    assert fit(fused=False) is False

@@ -315,10 +315,11 @@ class Derived:
 
     def moments(self, parts: Collection[str], device: torch.device | str = "cpu") -> Moments:
         """The moments of all rows with these parts, gathered on ``device`` once."""
-        wanted = {"means", *parts}
-        if self._moments is None or not wanted <= self._moments.parts:
+        kept = self._moments or Moments(())
+        if missing := {"means", *parts} - kept.parts:
             features, logits, labels = self.rows
-            moments = Moments(wanted | (self._moments.parts if self._moments else set()))
-            moments.update(features, logits, labels, device)
-            self._moments = moments.gathered()
-        return self._moments
+            fresh = Moments({"means", *missing})
+            fresh.update(features, logits, labels, device)
+            sums = kept.sums | fresh.gathered().sums
+            self._moments = kept = Moments(kept.parts | fresh.parts, sums)
+        return kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -168,6 +168,11 @@ def hooks_of(detectors: Iterable[Detector]) -> list[BankColumn]:
     return [hook for hook in hooks if hook is not None]
 
 
+def moments_for(detectors: Detectors, split: str) -> set[str]:
+    """What the detectors that are fitted on this split learn from it in sums."""
+    return {part for d in detectors.values() if d.fit_split == split for part in d.moments}
+
+
 @dataclass(frozen=True, kw_only=True)
 class PassPlan:
     """What passes through a network, in addition to ID test and what detectors are fitted on.
@@ -227,6 +232,7 @@ class NetworkPasses:
         self,
         images: ImageDataset,
         columns: Columns = (),
+        moments: Collection[str] = (),
         passed: list[str] | None = None,
     ) -> FeatureBank | None:
         """The bank of some images, on the main process, see :func:`extract`."""
@@ -239,6 +245,7 @@ class NetworkPasses:
             batch_size=self.batch_size,
             num_workers=self.num_workers,
             network=self.network,
+            moments=moments,
             passed=passed,
         )
 
@@ -298,7 +305,8 @@ class Extraction:
         Detectors that work in the pass do so on the evaluated sets, not on those of the selection.
         """
         banks = {
-            split: self._bank(split, columns) for split, columns in plan.columns(detectors).items()
+            split: self._bank(split, columns, moments_for(detectors, split))
+            for split, columns in plan.columns(detectors).items()
         } | self.of_sets([], plan.images)
         return without_none(banks)
 
@@ -321,6 +329,7 @@ class Extraction:
         banks = {}
         for split in dict.fromkeys(["train", "val", *selection]):
             on_it = {name: d for name, d in detectors.items() if d.fit_split == split}
+            moments = moments_for(on_it, split)
             n = group_count(self.data.splits[split]) if on_it else 0
             width = self.backbone.num_features
             rows = [name for name, d in on_it.items() if d.reads_rows(n, width)]
@@ -330,7 +339,7 @@ class Extraction:
                         self.trainer,
                         self.backbone,
                         self.data.predict_dataset(split),
-                        {part for d in on_it.values() for part in d.moments},
+                        moments,
                         self.root,
                         batch_size=self.passes.batch_size,
                         num_workers=self.passes.num_workers,
@@ -339,7 +348,7 @@ class Extraction:
             elif on_it or split in selection:
                 if rows:
                     log.info("the features of '%s' are kept: %s need them", split, ", ".join(rows))
-                bank = self._bank(split, columns_for(on_it, split, False))
+                bank = self._bank(split, columns_for(on_it, split, False), moments)
             else:
                 continue
             if bank is not None:
@@ -390,12 +399,19 @@ class Extraction:
             self.trainer, self.backbone, self.root, loading.evaluated, loading.num_workers
         )
 
-    def _bank(self, split: str, columns: Columns = ()) -> FeatureBank | None:
-        return self._bank_of(self.data.predict_dataset(split), columns)
+    def _bank(
+        self, split: str, columns: Columns = (), moments: Collection[str] = ()
+    ) -> FeatureBank | None:
+        return self._bank_of(self.data.predict_dataset(split), columns, moments)
 
-    def _bank_of(self, images: ImageDataset, columns: Columns = ()) -> FeatureBank | None:
+    def _bank_of(
+        self,
+        images: ImageDataset,
+        columns: Columns = (),
+        moments: Collection[str] = (),
+    ) -> FeatureBank | None:
         passed: list[str] = []
         with self.stages("extract") as stage:
-            bank = self.passes.bank(images, [*columns, *self.always], passed)
+            bank = self.passes.bank(images, [*columns, *self.always], moments, passed)
             stage.reused = not passed
         return bank

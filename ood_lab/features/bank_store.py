@@ -4,30 +4,35 @@
 
     <root>/<key>/manifest.json             what the bank was made from, its shards and checksums
                  head.safetensors          weight [C, D], bias [C]
-                 base-<rank>-of-<world>.safetensors   index, features, logits, labels
+                 base-<rank>-of-<world>-<part>.safetensors   index, features, logits, labels
                  columns/<column>/manifest.json, column-<rank>-of-...   index, values
     <root>/.partial/<key>-<token>/         a pass under way, or what a killed one has left
     <root>/.locks/<key>                    held by the process that leads the pass
 
-A bank and each of its columns appear by one rename, so they are complete or absent.
+A bank and each of its columns appear by one rename, so they are complete or absent. A pass that was
+killed resumes after the shards that it had written.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from lightning.pytorch import Trainer
 from safetensors.torch import load_file
+from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
@@ -36,7 +41,8 @@ from ood_lab.common.tensor_file import Tensors, save_tensors
 from ood_lab.features import row_shards as shards
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_pass import Images, ReadErrors
-from ood_lab.features.row_shards import roomy, writing
+from ood_lab.features.moments import MOMENTS, Derived, Moments
+from ood_lab.features.row_shards import shard_name, writing
 from ood_lab.models.output import WeightAndBias
 from ood_lab.schema.run_record import BankRecord
 
@@ -44,7 +50,9 @@ log = logging.getLogger(__name__)
 
 HEAD = "head.safetensors"
 COLUMNS = "columns"
-#: Seconds after which the folder of a pass that has ended without its lock is removed.
+#: Moments of the rows of every process, until the bank is complete.
+PARTIAL = "moments"
+#: Seconds that the shards of a killed pass wait for the pass to be repeated.
 KEPT = 2 * 24 * 3600
 
 
@@ -57,6 +65,29 @@ class Missing:
 
     def __bool__(self) -> bool:
         return self.base or bool(self.columns)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What a killed pass has written, every row in all folders of the pass.
+
+    Attributes:
+        folder: of the pass.
+        shards: paths in it.
+        rows: ``[n] int64``, of the data set.
+        parts: number of the first part that none of its processes has written.
+    """
+
+    folder: Path
+    shards: frozenset[str]
+    rows: Tensor
+    parts: int
+
+    def rows_left(self, n: int) -> list[int]:
+        """Rows of a data set of ``n`` images that have to pass."""
+        left = torch.ones(n, dtype=torch.bool)
+        left[self.rows] = False
+        return left.nonzero().flatten().tolist()
 
 
 def column_folder(key: str) -> str:
@@ -85,21 +116,51 @@ def load(folder: Path, columns: Sequence[str] | None = None) -> FeatureBank:
     values = {
         key: shards.gather(folder / COLUMNS / column_folder(key))["values"] for key in columns
     }
+    features, logits, labels = base["features"], base["logits"], base["labels"]
     return FeatureBank(
-        features=base["features"],
-        logits=base["logits"],
-        labels=base["labels"],
+        features=features,
+        logits=logits,
+        labels=labels,
         index=base["index"],
         head_weight=head["weight"],
         head_bias=head["bias"],
         columns=values,
         record=record.model_copy(update={"columns": list(columns), "checksums": {}}),
+        derived=Derived(features, logits, labels, folder / MOMENTS, _identity(record)),
     )
+
+
+def _identity(record: BankRecord) -> str:
+    """The very bytes of a bank: an extraction repeated may differ in the last digit."""
+    return text_sha256(json.dumps(record.checksums, sort_keys=True))
 
 
 def _load_head(folder: Path) -> Tensors:
     with shards.readable(folder / HEAD):
         return load_file(folder / HEAD)
+
+
+def _begun(path: Path, folders: Sequence[str], n: int, least: int) -> Begun | None:
+    """The shards of a folder whose rows are whole in all of ``folders``."""
+    kept: dict[tuple[str, ...], Tensor] = {}
+    for first in sorted((path / folders[0]).glob("*-of-*.safetensors")):
+        part = first.name.partition("-")[2]
+        names = [f"{folder}/column-{part}" if folder else f"base-{part}" for folder in folders]
+        try:
+            rows = [shards.index_of(path / name) for name in names]
+        except UserError:  # it was being written
+            continue
+        if all(torch.equal(rows[0], other) for other in rows):
+            kept[tuple(names)] = rows[0]
+    while kept and sum(map(len, kept.values())) > n - least:
+        kept.popitem()
+    if not kept:
+        return None
+    rows_of_all = torch.cat(list(kept.values()))
+    if len(rows_of_all.unique()) < len(rows_of_all) or int(rows_of_all.max()) >= n:
+        return None
+    parts = 1 + max(int(names[0].rpartition("-")[2].partition(".")[0]) for names in kept)
+    return Begun(path, frozenset(name for names in kept for name in names), rows_of_all, parts)
 
 
 class BankStore:
@@ -124,10 +185,11 @@ class BankStore:
         )
 
     def discard(self, reason: str) -> None:
-        """Removes the bank and its columns; call it while ``locked``."""
+        """Removes the bank, its columns and what killed passes have left of it; ``locked``."""
         log.warning("feature cache '%s' %s: extracting again", self.folder, reason)
         with writing(self.root):
             shutil.rmtree(self.folder)
+        self.tidy(None)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -147,6 +209,34 @@ class BankStore:
             finally:
                 # Forked helpers share the open file: closing it here would not be enough.
                 fcntl.flock(handle, fcntl.LOCK_UN)
+
+    def begun(self, missing: Missing, n: int, least: int) -> Begun | None:
+        """What a killed pass has left of what is missing; None where it is nothing.
+
+        All processes find the same: none writes a shard before it is connected with the others.
+
+        Args:
+            missing: what this pass has to compute.
+            n: images of the data set.
+            least: so many are left to compute; shards too many do not count.
+        """
+        folders = [f"{COLUMNS}/{column_folder(key)}" for key in missing.columns]
+        folders += [""] if missing.base else []
+        passes = [_begun(path, folders, n, least) for path in self._left_behind()]
+        return max((b for b in passes if b), key=lambda b: len(b.rows), default=None)
+
+    def tidy(self, begun: Begun | None) -> None:
+        """Removes all else that killed passes have left of this bank; call it while ``locked``."""
+        for path in self._left_behind():
+            if begun is None or path != begun.folder:
+                shutil.rmtree(path, ignore_errors=True)
+                continue
+            for file in path.rglob("*"):
+                if file.is_file() and str(file.relative_to(path)) not in begun.shards:
+                    file.unlink()
+
+    def _left_behind(self) -> list[Path]:
+        return sorted(self._partial.glob(f"{self.key}-*"))
 
     def stage(self) -> Path:
         """A new folder to write into; its name is never used twice, so passes cannot mix."""
@@ -183,7 +273,10 @@ class BankStore:
             if head is not None:
                 weight, bias = head
                 save_tensors({"weight": weight, "bias": bias}, staging / HEAD)
-                shards.seal(staging, n, record)
+                identity = _identity(shards.seal(staging, n, record))
+                if moments := Moments.of_processes(staging / PARTIAL):
+                    moments.save(staging / MOMENTS, identity)
+                    shutil.rmtree(staging / PARTIAL)
                 self._replace(staging, self.folder)
                 return
             for key in columns:
@@ -228,52 +321,75 @@ class BankStore:
 
 
 class FeatureWriter:
-    """Consumer that collects the rows of one process, and writes them at the end as one shard.
+    """Consumer that collects the rows of one process in a buffer and writes shards of it.
+
+    A shard is written in a thread while the next one is filled.
 
     Args:
         staging: folder of the pass; rank 0's holds for all.
         images: the dataset of the pass.
         trainer: of the pass.
         base: features, logits and labels are written, not only columns.
-        rows: that this process computes at most.
+        moments: parts of the moments that are gathered from the rows; none, of no rows.
+        rows: of the dataset that the pass computes.
+        first_part: number of the first shard of every process.
     """
 
+    #: Size of the buffer, and so of a shard.
+    shard_bytes = 256 * 2**20
+
     def __init__(
-        self, staging: Path, images: Images, trainer: Trainer, *, base: bool, rows: int
+        self,
+        staging: Path,
+        images: Images,
+        trainer: Trainer,
+        *,
+        base: bool,
+        moments: Collection[str],
+        rows: int,
+        first_part: int,
     ) -> None:
         # Every process of a script that ddp started has named a folder of its own.
         self._staging = Path(trainer.strategy.broadcast(str(staging)))
         self._name, self._base, self._rows = images.name, base, rows
-        self._shard = f"{trainer.global_rank:05d}-of-{trainer.world_size:05d}.safetensors"
-        self._world_size = trainer.world_size
-        self._tensors: dict[str, Tensors] = {}
+        self._rank, self._world_size = trainer.global_rank, trainer.world_size
+        self._device = trainer.strategy.root_device
+        self._moments = Moments({"means", *moments}) if base and moments else None
+        self._buffer: dict[str, Tensors] = {}
+        self._capacity = 0
         self._filled = 0
+        self._part = first_part
+        self._thread = ThreadPoolExecutor(1)
+        self._writing: Future[None] | None = None
 
     def take(self, rows: FeatureBank) -> None:
-        """Copies the rows of a batch.
+        """Copies the rows of a batch into the buffer.
 
         Raises:
             UserError: the disk cannot hold the bank.
         """
         tensors = self._by_folder(rows)
-        if not self._tensors:
-            self._allocate(tensors)
+        if self._filled + len(rows) > self._capacity:
+            self._flush()
+        if not self._buffer:
+            self._allocate(tensors, len(rows))
         end = self._filled + len(rows)
         for folder, values in tensors.items():
             for name, value in values.items():
-                self._tensors[folder][name][self._filled : end] = value
+                self._buffer[folder][name][self._filled : end] = value
         self._filled = end
 
     def close(self, part: int, errors: ReadErrors) -> None:
         """Parts are no files of their own."""
 
     def end(self, trainer: Trainer) -> None:
-        """Writes the shard; afterwards those of all processes are complete."""
-        with writing(self._staging.parents[1]):
-            for folder, tensors in self._tensors.items():
-                file = self._staging / folder / f"{'column' if folder else 'base'}-{self._shard}"
-                save_tensors({k: v[: self._filled] for k, v in tensors.items()}, file)
-        self._tensors = {}
+        """Writes the last shard; afterwards those of all processes are complete."""
+        self._flush()
+        self._written()
+        self._thread.shutdown()
+        if self._moments and self._moments.sums:
+            file = self._staging / PARTIAL / f"{self._rank:05d}.safetensors"
+            self._moments.gathered().save(file)
         trainer.strategy.barrier("features written")
 
     def _by_folder(self, rows: FeatureBank) -> dict[str, Tensors]:
@@ -287,14 +403,42 @@ class FeatureWriter:
             tensors[""] = {"index": rows.index, **base}
         return tensors
 
-    def _allocate(self, tensors: dict[str, Tensors]) -> None:
-        """Room for all rows: what the columns take is known from the first batch on."""
+    def _allocate(self, tensors: dict[str, Tensors], size: int) -> None:
+        """Sizes the buffer by a batch: what the columns take is known from the first one on."""
         row_bytes = sum(v[:1].nbytes for values in tensors.values() for v in values.values())
-        needed = self._rows * self._world_size * row_bytes
-        require_space(self._staging, needed, f"the features of '{self._name}'")
-        for folder, values in tensors.items():
-            (self._staging / folder).mkdir(parents=True, exist_ok=True)
-            self._tensors[folder] = {
-                name: roomy((self._rows, *value.shape[1:]), value.dtype, self._staging)
-                for name, value in values.items()
-            }
+        if not self._capacity:
+            name = f"the features of '{self._name}'"
+            require_space(self._staging, self._rows * row_bytes, name)
+            for folder in tensors:
+                (self._staging / folder).mkdir(parents=True, exist_ok=True)
+        self._capacity = max(size, min(self._rows, self.shard_bytes // row_bytes))
+        self._buffer = {
+            folder: {k: v.new_empty((self._capacity, *v.shape[1:])) for k, v in values.items()}
+            for folder, values in tensors.items()
+        }
+
+    def _flush(self) -> None:
+        """Hands the buffer to the thread, once it has written the one before."""
+        if not self._filled:
+            return
+        self._written()
+        shard = {
+            folder: {key: values[: self._filled] for key, values in tensors.items()}
+            for folder, tensors in self._buffer.items()
+        }
+        self._writing = self._thread.submit(self._write, shard, self._part)
+        self._buffer, self._filled, self._part = {}, 0, self._part + 1
+
+    def _written(self) -> None:
+        if self._writing is not None:
+            self._writing.result()
+
+    @torch.no_grad()
+    def _write(self, shard: dict[str, Tensors], part: int) -> None:
+        for folder, rows in shard.items():
+            name = shard_name("column" if folder else "base", self._rank, self._world_size, part)
+            with writing(self._staging.parents[1]):
+                save_tensors(rows, self._staging / folder / name)
+        if self._moments:
+            base = shard[""]
+            self._moments.update(base["features"], base["logits"], base["labels"], self._device)

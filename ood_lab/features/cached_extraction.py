@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
-from safetensors.torch import load_file
 
+from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import require_space
-from ood_lab.common.tensor_file import save_tensors
 from ood_lab.features.bank import TILES, FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import FORMAT, NetworkIdentity, transform_text, versions
 from ood_lab.features.bank_store import BankStore, FeatureWriter, load
@@ -35,7 +34,6 @@ from ood_lab.features.extraction_pass import (
 from ood_lab.features.lightning_extractor import Extractor, frozen
 from ood_lab.features.moments import Derived, Moments
 from ood_lab.features.process_agreement import agreed, join
-from ood_lab.features.row_shards import writing
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.determinism_check import deviation, tolerances
 from ood_lab.models.image_tiles import tile_count
@@ -61,6 +59,7 @@ def extract(
     batch_size: int = 256,
     num_workers: int = 0,
     network: NetworkIdentity | None = None,
+    moments: Collection[str] = (),
     passed: list[str] | None = None,
 ) -> FeatureBank | None:
     """Returns the bank of a dataset with the given columns, computing only what is missing.
@@ -79,6 +78,8 @@ def extract(
         batch_size: images a forward, on each process.
         num_workers: loader processes, for each process.
         network: ``NetworkIdentity.of(backbone)`` where the caller has it.
+        moments: parts of the :class:`~ood_lab.features.moments.Moments` that fits will ask for,
+            gathered in a pass that computes the features; they change no number.
         passed: gets the name of the dataset if there was a pass over it.
 
     Returns:
@@ -115,6 +116,11 @@ def extract(
         # have changed it.
         missing = agreed(trainer, missing)
         if missing:
+            begun = store.begun(missing, len(dataset), trainer.world_size)
+            if main:
+                store.tidy(begun)
+            begun = agreed(trainer, begun)
+            left = len(dataset) - (0 if begun is None else len(begun.rows))
             if len(dataset) < trainer.world_size:
                 raise UserError(
                     f"'{dataset.name}' has {len(dataset)} images for {trainer.world_size} "
@@ -125,19 +131,29 @@ def extract(
             if missing.base:
                 # Features and logits as float32, index and label.
                 row_bytes = (backbone.num_features + backbone.num_classes) * 4 + 16
-                needed = len(dataset) * row_bytes
-                require_space(store.folder, needed, f"the features of '{dataset.name}'")
-            staging = store.stage()
-            parts = DatasetParts.of_processes(len(dataset), batch_size, trainer.world_size)
-            rows = min(parts.whole, len(dataset))
+                require_space(store.folder, left * row_bytes, f"the features of '{dataset.name}'")
+            chosen = [wanted[key] for key in missing.columns]
+            if main and begun is not None:
+                log.info("features of '%s': %s to go", dataset.name, counted(left, "image"))
+            staging = store.stage() if begun is None else begun.folder
+            writer = partial(
+                FeatureWriter,
+                staging,
+                dataset,
+                base=missing.base,
+                moments=moments if begun is None else (),
+                rows=left,
+                first_part=0 if begun is None else begun.parts,
+            )
             try:
                 extractor = pass_through(
                     trainer,
                     backbone,
                     dataset,
-                    [wanted[key] for key in missing.columns],
-                    parts,
-                    partial(FeatureWriter, staging, dataset, base=missing.base, rows=rows),
+                    chosen,
+                    DatasetParts.of_processes(left, batch_size, trainer.world_size),
+                    writer,
+                    rows=None if begun is None else begun.rows_left(len(dataset)),
                     num_workers=num_workers,
                     keeps=True,
                 )
@@ -145,8 +161,11 @@ def extract(
                     sealed = record.model_copy(update=extractor.chunk_facts)
                     head = weight_and_bias(backbone.head) if missing.base else None
                     store.publish(staging, len(dataset), missing.columns, sealed, head)
-            finally:
-                shutil.rmtree(staging, ignore_errors=True)
+            except Exception:
+                _discard(staging, main or begun is None)
+                raise
+            # Not where the pass was interrupted: it goes on after what it has written.
+            _discard(staging, main or begun is None)
             if passed is not None:
                 passed.append(dataset.name)
         elif main:
@@ -155,6 +174,12 @@ def extract(
         return None
     bank = load(store.folder, list(wanted)) if bank is None else bank
     return replace(bank, label_classes=backbone.label_classes, groups=dataset.groups)
+
+
+def _discard(staging: Path, mine: bool) -> None:
+    """Removes the folder of a pass; that of a killed one belongs to the main process."""
+    if mine:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _sound(
@@ -226,8 +251,7 @@ class _Sums(BlockConsumer):
         self._moments.update(rows.features, rows.logits, rows.labels, self._device)
 
     def closed(self, part: int, errors: ReadErrors) -> None:
-        with writing(self._folder.parents[1]):
-            save_tensors(self._moments.gathered().sums, self._folder / f"{part:05d}.safetensors")
+        self._moments.gathered().save(self._folder / f"{part:05d}.safetensors")
         self._moments = Moments(self._wanted)
 
 
@@ -266,12 +290,11 @@ def sums_bank(
     n, folder = len(images), BankStore(root, record.key).stage()
     parts = DatasetParts.of_processes(n, batch_size, trainer.world_size)
     try:
-        consumer = partial(_Sums, folder, moments)
-        pass_through(trainer, backbone, images, (), parts, consumer, num_workers=num_workers)
+        sums = partial(_Sums, folder, moments)
+        pass_through(trainer, backbone, images, (), parts, sums, num_workers=num_workers)
         if trainer.global_rank != 0:
             return None
-        sums = [load_file(file) for file in sorted(folder.glob("*.safetensors"))]
-        sums_of_all = Moments.merged(Moments({"means", *moments}, of_part) for of_part in sums)
+        sums_of_all = Moments.of_processes(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     weight, bias = weight_and_bias(backbone.head)

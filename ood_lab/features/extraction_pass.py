@@ -1,4 +1,4 @@
-"""The one pass over images: batches of rows for whoever reads them.
+"""The one pass over images: batches of rows for whoever reads them, and nothing waits for a device.
 
 The set is cut into parts of whole batches, each process takes parts of its own, and a
 :class:`Consumer` takes the rows of a batch after those of the one before. The bank writer, sums and
@@ -11,12 +11,12 @@ import logging
 import time
 import warnings
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
-from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
@@ -201,12 +201,14 @@ class _Batches(Dataset[Batch]):
 
     Args:
         images: the set.
-        parts: of the set.
+        parts: of ``rows``.
+        rows: of the set that pass.
         lenient: an unreadable image is reported and does not end the pass.
     """
 
     images: Images
     parts: DatasetParts
+    rows: Sequence[int]
     lenient: bool
 
     def __len__(self) -> int:
@@ -214,7 +216,8 @@ class _Batches(Dataset[Batch]):
 
     def __getitem__(self, batch: int) -> Batch:
         samples, errors = [], dict[int, str]()
-        for row in self.parts.rows_of_batch(batch) if batch != _NONE else ():
+        for place in self.parts.rows_of_batch(batch) if batch != _NONE else ():
+            row = self.rows[place]
             try:
                 samples.append(self.images[row])
             except UserError as error:
@@ -250,8 +253,22 @@ class _PartsOfProcess(DistributedSampler[int]):
         """Nothing is shuffled."""
 
 
+@dataclass
+class _Loader:
+    """Batches on the device of the process; the next one travels while one is computed."""
+
+    loader: DataLoader[Batch]
+    trainer: Trainer
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return copies_for(self.trainer.strategy.root_device).ahead(self.loader)
+
+
 class _HandOver(Callback):
-    """Hands the rows of a batch to the consumer."""
+    """Hands the rows of a batch to the consumer, on a GPU while the next batch is computed."""
 
     def __init__(
         self,
@@ -262,31 +279,41 @@ class _HandOver(Callback):
     ) -> None:
         self._images, self._parts, self._make = images, parts, make
         self._head = weight_and_bias(backbone.head)
+        self._under_way: deque[tuple[Arrival | None, Batch]] = deque()
 
     def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Makes the consumer."""
         self._consumer = self._make(trainer)
+        self._copies = copies_for(trainer.strategy.root_device)
         self._errors: ReadErrors = {}
 
     def on_predict_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any
     ) -> None:
-        """Hands over a batch.
+        """Starts the copy of a batch, and hands over one that has arrived.
 
         Raises:
             UserError: features or logits are not finite.
         """
-        if outputs:
-            self._consumer.take(self._bank(move_data_to_device(outputs, "cpu")))
+        self._under_way.append((self._copies.to_host(outputs) if outputs else None, batch))
+        if len(self._under_way) > self._copies.lag:
+            self._hand_over()
+
+    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Hands over the last batch."""
+        while self._under_way:
+            self._hand_over()
+        self._consumer.end(trainer)
+
+    def _hand_over(self) -> None:
+        arrival, batch = self._under_way.popleft()
+        if arrival is not None:
+            self._consumer.take(self._bank(arrival()))
         self._errors |= batch["errors"]
         part = self._parts.ended_by(batch["batch"]) if batch["batch"] != _NONE else None
         if part is not None:
             self._consumer.close(part, self._errors)
             self._errors = {}
-
-    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """All parts are closed."""
-        self._consumer.end(trainer)
 
     def _bank(self, rows: Batch) -> FeatureBank:
         named = {name: rows[name] for name in ("features", "logits", "labels", "index")}
@@ -329,6 +356,7 @@ def pass_through(
     consumer: Callable[[Trainer], Consumer],
     *,
     numbers: Sequence[int] | None = None,
+    rows: Sequence[int] | None = None,
     num_workers: int = 0,
     lenient: bool = False,
     keeps: bool = False,
@@ -340,9 +368,10 @@ def pass_through(
         backbone: left as it was.
         images: with their transform set.
         columns: what detectors want of the pass; equal keys are computed once.
-        parts: of the images.
+        parts: of the images, or of ``rows``.
         consumer: makes what takes the rows, in the process that computes them.
         numbers: of the parts to make; the same on every process; None = all.
+        rows: of the images that pass; None = all.
         num_workers: loader processes, for each process.
         lenient: an unreadable image is reported to the consumer and does not end the pass.
         keeps: features are kept, says the progress.
@@ -364,14 +393,15 @@ def pass_through(
         processes=trainer.num_devices,
     )
     numbers = parts.numbers if numbers is None else numbers
+    rows = range(len(images)) if rows is None else rows
     batches = sum(len(parts.batches(part)) for part in numbers)
     workers = loading_processes(trainer, num_workers, batches)
-    size = min(parts.batch_size, len(images))
+    size = min(parts.batch_size, len(rows))
     loader: DataLoader[Batch] = DataLoader(
-        _Batches(images, parts, lenient),
+        _Batches(images, parts, rows, lenient),
         batch_size=None,
         sampler=_PartsOfProcess(trainer, parts, numbers),
-        num_workers=fitting_processes(workers, size, lambda: images[0], trainer.num_devices),
+        num_workers=fitting_processes(workers, size, lambda: images[rows[0]], trainer.num_devices),
         pin_memory=trainer.strategy.root_device.type == "cuda",
     )
     start = time.perf_counter()
@@ -398,7 +428,7 @@ def _predict(
         with frozen(extractor.backbone), warnings.catch_warnings():
             # The number of workers is the caller's choice; LeafSpec is Lightning's own affair.
             warnings.filterwarnings("ignore", message=".*does not have many workers|.*LeafSpec")
-            trainer.predict(extractor, loader, return_predictions=False)
+            trainer.predict(extractor, _Loader(loader, trainer), return_predictions=False)
     except Exception as error:
         if (plain := user_error_in(error)) is None:
             raise
@@ -407,3 +437,99 @@ def _predict(
         extractor.close()
         trainer.callbacks.remove(hand_over)  # type: ignore[attr-defined]
         loop.inference_mode = inference_mode
+
+
+#: Waits until rows are on the host, and gives them.
+Arrival = Callable[[], Batch]
+
+
+class Copies:
+    """Images to the device and rows to the host: of a CPU, and of devices without streams.
+
+    Attributes:
+        lag: batches that are computed before the rows of one are read.
+    """
+
+    lag = 0
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def ahead(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The batches with their ``image`` on the device; none is read before it is needed."""
+        return (moved(batch, lambda x: x.to(self._device)) for batch in batches)
+
+    def to_host(self, rows: Batch) -> Arrival:
+        """Begins the copy of rows."""
+        return lambda: on_each(rows, Tensor.cpu)
+
+
+class StreamedCopies(Copies):
+    """Of a CUDA device: on two streams of their own, from and to pinned memory.
+
+    Two batches are on the device at most. The rows of one are read while the next is computed.
+    """
+
+    lag = 1
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self._up, self._down = torch.cuda.Stream(device), torch.cuda.Stream(device)
+
+    def ahead(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """See :class:`Copies`; the next batch is on its way."""
+        waiting: tuple[Batch, torch.cuda.Event] | None = None
+        for batch in batches:
+            with torch.cuda.stream(self._up):
+                later = moved(batch, lambda x: x.to(self._device, non_blocking=True))
+                event = self._up.record_event()
+            if waiting is not None:
+                yield self._ordered(waiting[0], waiting[1])
+            waiting = later, event
+        if waiting is not None:
+            yield self._ordered(waiting[0], waiting[1])
+
+    def _ordered(self, batch: Batch, copied: torch.cuda.Event) -> Batch:
+        """Later work on the device waits for the copy; the host does not."""
+        stream = torch.cuda.current_stream(self._device)
+        stream.wait_event(copied)
+        moved(batch, lambda x: x.record_stream(stream))
+        return batch
+
+    def to_host(self, rows: Batch) -> Arrival:
+        """See :class:`Copies`."""
+        self._down.wait_event(torch.cuda.current_stream(self._device).record_event())
+
+        def copy(values: Tensor) -> Tensor:
+            if values.device.type == "cpu":
+                return values
+            values.record_stream(self._down)
+            pinned = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            return pinned.copy_(values, non_blocking=True)
+
+        with torch.cuda.stream(self._down):
+            host, event = on_each(rows, copy), self._down.record_event()
+
+        def wait() -> Batch:
+            event.synchronize()
+            return host
+
+        return wait
+
+
+def moved(batch: Batch, move: Callable[[Tensor], Any]) -> Batch:
+    """A batch with its images moved, if any could be read."""
+    return batch | {"image": move(batch["image"])} if "image" in batch else batch
+
+
+def on_each(rows: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
+    """Rows, and those in a dictionary among them, each changed."""
+    return {
+        key: on_each(values, change) if isinstance(values, dict) else change(values)
+        for key, values in rows.items()
+    }
+
+
+def copies_for(device: torch.device) -> Copies:
+    """The copies that suit a device."""
+    return StreamedCopies(device) if device.type == "cuda" else Copies(device)

@@ -231,6 +231,12 @@ class Extractor(LightningModule):
                 self.backbone.to(memory_format=memory_format)
             self._arranged = memory_format
 
+    def transfer_batch_to_device(
+        self, batch: Batch, device: torch.device, dataloader_idx: int
+    ) -> Batch:
+        """The batch itself: its images are there (:mod:`ood_lab.features.extraction_pass`)."""
+        return batch
+
     def predict_step(self, batch: Batch, batch_idx: int) -> Batch:
         """Computes what the class says of ``image``, ``index``, ``label``; nothing of no images."""
         if "image" not in batch:

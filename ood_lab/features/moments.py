@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_arithmetic import squared_norms
-from ood_lab.common.tensor_file import Tensors
+from ood_lab.common.tensor_file import TensorFile, Tensors
 from ood_lab.models.output import probabilities
 
 #: What can be gathered: sums of every class; x x^T within the classes; h h^T, h = (1, x/‖x‖).
@@ -23,6 +27,14 @@ PARTS = ("means", "within", "gram")
 BLOCK_BYTES = 16 * 2**20
 #: Norm below which a feature vector counts as zero and is not scaled to length 1.
 SMALLEST = 1e-12
+
+FILE = TensorFile(
+    "file of moments",
+    key="moments",
+    format=1,
+    source="a fit of detectors on the features",
+    remedy="delete it, and it is made again",
+)
 
 
 class Moments:
@@ -227,6 +239,22 @@ class Moments:
         """E[h h^T], h = (1, x/‖x‖), over all images, ``[D + 1, D + 1]``."""
         return _whole(self.sums["gram"]) / self.n
 
+    def save(self, file: Path, of: str = "") -> None:
+        """Writes the parts, the bank ``of`` which they are, and the digest of every bit.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        description = {"parts": sorted(self.parts), "of": of, "content": digest_of(self.sums)}
+        FILE.write(file, self.sums, description)
+
+    @staticmethod
+    def of_processes(folder: Path) -> Moments | None:
+        """The moments of all rows, from the files that processes have left; None without any."""
+        files = [FILE.read(path) for path in sorted(folder.glob("*.safetensors"))]
+        several = [Moments(description["parts"], sums) for description, sums in files]
+        return Moments.merged(several) if several else None
+
 
 def digest_of(sums: Mapping[str, Tensor]) -> str:
     """sha256 (hex) of names, shapes and contents of tensors."""
@@ -254,8 +282,12 @@ def _whole(lower: Tensor) -> Tensor:
     return lower.tril() + lower.tril(-1).T
 
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
+#: Name of the file of moments beside the shards of a bank.
+MOMENTS = "moments.safetensors"
 #: By which logits are told from logarithms of probabilities.
 ROWS = 1024
 
@@ -267,6 +299,8 @@ class Derived:
         features: ``[N, D]``.
         logits: ``[N, C]``.
         labels: ``[N]``.
+        file: where moments are kept; None = nowhere.
+        of: identity of the rows, so that a file of others is not read.
         moments: of the rows, where they have been gathered.
     """
 
@@ -275,9 +309,12 @@ class Derived:
         features: Tensor,
         logits: Tensor,
         labels: Tensor,
+        file: Path | None = None,
+        of: str = "",
         moments: Moments | None = None,
     ) -> None:
         self.rows = (features, logits, labels)
+        self._file, self._of = file, of
         self._moments = moments
         self._known: dict[Hashable, Any] = {}
 
@@ -314,12 +351,32 @@ class Derived:
         return sum(int((x < 0).sum()) for x in parts if x.amin() < 0) / max(1, features.numel())
 
     def moments(self, parts: Collection[str], device: torch.device | str = "cpu") -> Moments:
-        """The moments of all rows with these parts, gathered on ``device`` once."""
-        kept = self._moments or Moments(())
-        if missing := {"means", *parts} - kept.parts:
+        """The moments of all rows with these parts: those kept, or gathered on ``device`` now."""
+        wanted = {"means", *parts}
+        if self._moments is None:
+            self._moments = self._read()
+        if self._moments is None or not wanted <= self._moments.parts:
             features, logits, labels = self.rows
-            fresh = Moments({"means", *missing})
-            fresh.update(features, logits, labels, device)
-            sums = kept.sums | fresh.gathered().sums
-            self._moments = kept = Moments(kept.parts | fresh.parts, sums)
-        return kept
+            self._moments = Moments(wanted | (self._moments.parts if self._moments else set()))
+            self._moments.update(features, logits, labels, device)
+            self._moments.gathered()
+            self._keep(self._moments)
+        return self._moments
+
+    def _read(self) -> Moments | None:
+        if self._file is None or not self._file.is_file():
+            return None
+        with suppress(UserError):
+            description, sums = FILE.read(self._file)
+            if description.get("of") == self._of and description["content"] == digest_of(sums):
+                return Moments(description["parts"], sums)
+        log.warning("'%s' is damaged or of other features: made again", self._file)
+        return None
+
+    def _keep(self, moments: Moments) -> None:
+        if self._file is None:
+            return
+        try:
+            moments.save(self._file, self._of)
+        except UserError as error:
+            log.warning("%s: the next run gathers it again", error)

@@ -77,6 +77,11 @@ def writing(root: Path) -> Iterator[None]:
 MANIFEST = "manifest.json"
 
 
+def shard_name(prefix: str, rank: int, world_size: int, part: int) -> str:
+    """File name of the ``part``-th shard of one process."""
+    return f"{prefix}-{rank:05d}-of-{world_size:05d}-{part:05d}.safetensors"
+
+
 def readable(path: Path) -> AbstractContextManager[None]:
     """Reports a file of the cache that cannot be read."""
     failure = f"feature cache file '{path}' is missing or damaged: {{reason}}"
@@ -87,6 +92,16 @@ def _rows(path: Path) -> int:
     """Rows of a shard, from its header; the header must agree with the size of the file."""
     with readable(path), safe_open(path, framework="pt") as shard:
         return int(shard.get_slice("index").get_shape()[0])
+
+
+def index_of(path: Path) -> Tensor:
+    """The rows ``[n] int64`` that a shard holds.
+
+    Raises:
+        UserError: it is missing, or cut short.
+    """
+    with readable(path), safe_open(path, framework="pt") as shard:
+        return shard.get_tensor("index")
 
 
 def checksum(path: Path) -> str:

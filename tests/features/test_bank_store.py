@@ -20,7 +20,7 @@ from feature_toys import (
 
 from ood_lab.common.errors import UserError
 from ood_lab.features import bank_store, row_shards
-from ood_lab.features.bank_store import BankStore, column_folder, load
+from ood_lab.features.bank_store import BankStore, FeatureWriter, column_folder, load
 from ood_lab.features.cached_extraction import extract
 from ood_lab.features.row_shards import checksum
 
@@ -67,30 +67,31 @@ def tamper(path):
 @pytest.mark.parametrize(
     ("pattern", "damage", "kept"),
     [
-        ("base-*.safetensors", truncate, False),
-        ("base-*.safetensors", os.remove, False),
-        ("base-*.safetensors", zero_a_third, False),
+        ("base-*-00001.safetensors", truncate, False),
+        ("base-*-00001.safetensors", os.remove, False),
+        ("base-*-00001.safetensors", zero_a_third, False),
         ("manifest.json", truncate, False),
         ("manifest.json", tamper, False),
         ("head.safetensors", os.remove, False),
         ("head.safetensors", truncate, False),
         ("head.safetensors", zero_a_third, False),
-        ("columns/map*/column-*.safetensors", zero_a_third, False),
-        ("columns/map*/column-*.safetensors", truncate, True),
+        ("columns/map*/column-*-00000.safetensors", zero_a_third, False),
+        ("columns/map*/column-*-00000.safetensors", truncate, True),
         ("columns/map*/manifest.json", os.remove, True),
     ],
 )
-def test_what_is_damaged_is_extracted_again(tmp_path, caplog, pattern, damage, kept):
+def test_what_is_damaged_is_extracted_again(tmp_path, monkeypatch, caplog, pattern, damage, kept):
     """A column that is cut short alone; what has other content with the whole bank."""
+    monkeypatch.setattr(FeatureWriter, "shard_bytes", 300)
     first = run(tmp_path)
     (path,) = folder_of(first, tmp_path).glob(pattern)
-    head = folder_of(first, tmp_path) / "manifest.json"
-    stamp = head.stat().st_mtime_ns
+    (base,) = folder_of(first, tmp_path).glob("base-*-00000.safetensors")
+    stamp = base.stat().st_mtime_ns
     damage(path)
     with pytest.raises(UserError, match=r"damaged|not hold|do not add up"):
         load(folder_of(first, tmp_path), [column.key for column in COLUMNS])
     assert_same(run(tmp_path), first)
-    assert (head.stat().st_mtime_ns == stamp) == kept
+    assert (base.stat().st_mtime_ns == stamp) == kept
     assert ("extracting again" in caplog.text) == (not kept)
     assert not list(tmp_path.glob(".partial/*"))
 
@@ -116,12 +117,51 @@ def killed(function):
     assert process.exitcode == -9
 
 
-def test_a_killed_pass_leaves_nothing_that_counts(tmp_path):
+def test_a_killed_pass_leaves_nothing_that_counts(tmp_path, monkeypatch):
     undisturbed = run(tmp_path / "undisturbed")
+    monkeypatch.setattr(FeatureWriter, "shard_bytes", 300)
     root = tmp_path / "killed"
     killed(lambda: run(root, fatal=PRIME - 2))
+    assert list(root.glob(".partial/*/base-*"))
     assert not list(root.glob("*/manifest.json"))
-    assert_same(run(root), undisturbed)
+    written = {p.name: p.stat().st_mtime_ns for p in root.glob(".partial/*/base-*")}
+    again = run(root)
+    assert_same(again, undisturbed)
+    assert not list(root.glob(".partial/*"))
+    # Shards that are whole in base and columns stay; the others are made anew.
+    found = {p.name: p.stat().st_mtime_ns for p in folder_of(again, root).glob("base-*")}
+    assert len([name for name, stamp in written.items() if found.get(name) == stamp]) >= 2
+    assert sorted(again.index.tolist()) == list(range(PRIME))
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_killed_pass_goes_on_after_its_last_shard(tmp_path, monkeypatch, devices):
+    """With as many processes as there are now, and without what was gathered before."""
+    monkeypatch.setattr(FeatureWriter, "shard_bytes", 300)
+
+    def go(root, fatal=None, devices=1):
+        images = TinyImages()
+        images.fatal = fatal
+        trainer = make_trainer(devices=devices, strategy="ddp_fork" if devices > 1 else "auto")
+        more = {"batch_size": 4, "moments": ["within"]}
+        return extract(trainer, TinyBackbone(), images, root, COLUMNS, **more)
+
+    undisturbed, root = go(tmp_path / "undisturbed"), tmp_path / "killed"
+    killed(lambda: go(root, fatal=PRIME - 2))
+    (folder,) = root.glob(".partial/*")
+    *whole, last = sorted(folder.glob("base-*"))
+    truncate(last)  # killed while it wrote
+    (folder / "moments").mkdir()  # a process was further than the others
+    (folder / "moments" / "00000.safetensors").write_bytes(b"half")
+    kept = {row for shard in whole for row in bank_store.load_file(shard)["index"].tolist()}
+    assert len(kept) >= PRIME // 3  # the last but one may have been under way, too
+    bank = go(root, fatal=min(kept), devices=devices)  # to read one of them again would kill it
+    torch.testing.assert_close(bank.features, undisturbed.features)
+    for column in COLUMNS:
+        torch.testing.assert_close(bank.columns[column.key], undisturbed.columns[column.key])
+    within = [each.derived.moments(["within"]).within for each in (bank, undisturbed)]
+    torch.testing.assert_close(*within)
+    assert not list(root.glob(".partial/*"))
 
 
 @pytest.mark.parametrize("existing", [None, []])
@@ -136,6 +176,7 @@ def test_a_kill_at_the_moment_of_publication(tmp_path, monkeypatch, existing):
     assert len(list(root.glob("*/manifest.json"))) == (0 if existing is None else 1)
     assert not list(root.glob("*/columns/*/manifest.json"))
     assert_same(run(root), undisturbed)
+    assert not list(root.glob(".partial/*"))
 
 
 class SlowBackbone(TinyBackbone):

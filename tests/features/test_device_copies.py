@@ -3,11 +3,15 @@
 import pytest
 import timm
 import torch
+from feature_toys import PRIME, MapPower, TinyBackbone, TinyImages, make_trainer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.detectors import DetectorRefusal
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
+from ood_lab.features import extraction_pass
+from ood_lab.features.cached_extraction import extract
+from ood_lab.features.extraction_pass import moved
 from ood_lab.features.lightning_extractor import Extractor, frozen
 from ood_lab.models.loading.timm_networks import module_backbone
 
@@ -66,10 +70,58 @@ def test_no_detector_reads_from_the_device_within_a_batch(resnet):
     batch = {"image": torch.randn(4, 3, 64, 64), "index": torch.arange(4), "label": torch.arange(4)}
     with frozen(resnet), torch.no_grad():
         extractor.on_predict_start()
-        extractor.predict_step(batch | {"image": batch["image"].clone()}, 0)  # measures the memory
+        extractor.predict_step(moved(batch, torch.clone), 0)  # measures the memory
         with CountingDevice() as device:
             rows = extractor.predict_step(batch, 1)
         extractor.close()
     assert device.waits == []
     assert bool(rows["finite"])
     assert set(rows["columns"]) == set(columns)
+
+
+class CountingCopies:
+    """Two batches at most are on the device; every wait is noted."""
+
+    lag = 1
+
+    def __init__(self, diary):
+        self.diary = diary
+
+    def ahead(self, batches):
+        waiting = None
+        for batch in batches:
+            self.diary.append(f"copy {batch['batch']}")
+            if waiting is not None:
+                yield waiting
+            waiting = batch
+        yield waiting
+
+    def to_host(self, rows):
+        self.diary.append(f"computed {int(rows['index'][0]) // 8}")
+
+        def wait():
+            self.diary.append(f"wait {int(rows['index'][0]) // 8}")
+            return rows
+
+        return wait
+
+
+def test_a_batch_is_read_when_the_next_one_has_been_given_to_the_device(tmp_path, monkeypatch):
+    diary = []
+    monkeypatch.setattr(extraction_pass, "copies_for", lambda _: CountingCopies(diary))
+    bank = extract(
+        make_trainer(), TinyBackbone(), TinyImages(), tmp_path, [MapPower()], batch_size=8
+    )
+    monkeypatch.undo()
+    assert diary == [
+        *("copy 0", "copy 1", "computed 0"),
+        *("copy 2", "computed 1", "wait 0"),
+        *("computed 2", "wait 1"),
+        "wait 2",
+    ]
+    plain = extract(
+        make_trainer(), TinyBackbone(), TinyImages(), tmp_path / "b", [MapPower()], batch_size=8
+    )
+    assert len(bank) == PRIME
+    assert torch.equal(bank.features, plain.features)
+    assert torch.equal(bank.columns[MapPower().key], plain.columns[MapPower().key])

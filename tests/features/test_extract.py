@@ -97,10 +97,14 @@ def test_one_pass_for_everything(trainer, backbone, images, tmp_path):
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_numbers_do_not_depend_on_the_batch_size(trainer, backbone, images, tmp_path, batch_size):
+def test_numbers_do_not_depend_on_the_batch_size(
+    trainer, backbone, images, tmp_path, batch_size, monkeypatch
+):
     columns = [MapPower(), GradientStep()]
     whole = extract(trainer, backbone, images, tmp_path / "a", columns, batch_size=PRIME)
+    monkeypatch.setattr(FeatureWriter, "shard_bytes", 300)  # several shards
     parts = extract(trainer, backbone, images, tmp_path / "b", columns, batch_size=batch_size)
+    assert len(parts.record.shards) > 1
     torch.testing.assert_close(whole.features, parts.features)
     torch.testing.assert_close(whole.logits, parts.logits)
     for column in columns:

@@ -1,4 +1,4 @@
-"""Moments against their definitions in numpy, merged, and kept beside a bank."""
+"""Moments against their definitions in numpy, merged, kept beside a bank, and of two processes."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -6,13 +6,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from feature_toys import TinyBackbone, TinyImages, make_trainer
+from feature_toys import PRIME, TinyBackbone, TinyImages, make_trainer
 
-from ood_lab.detectors import MDS, NCI
+from ood_lab.detectors import MDS, NCI, PNML, RMDS, SHE, ViM
 from ood_lab.features import moments as module
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.cached_extraction import extract
-from ood_lab.features.moments import PARTS, Moments
+from ood_lab.features.moments import MOMENTS, PARTS, Moments
 
 N, D, C = 301, 7, 5
 
@@ -89,17 +89,58 @@ def test_labels_beyond_the_classes_of_the_head(rows):
     close(moments.class_means[C + 3], x[both == C + 3].double().numpy().mean(0))
 
 
-def test_moments_of_a_bank_are_gathered_once(tmp_path, monkeypatch):
-    bank = extract(make_trainer(), TinyBackbone(), TinyImages(), tmp_path)
-    mean = NCI().fit(bank).fitted["mean"]
+DETECTORS = (MDS, RMDS, ViM, NCI, SHE, PNML)
+
+
+def undecided(images):
+    """A network that predicts every class now and then."""
+    backbone = TinyBackbone().eval()
+    with torch.no_grad():
+        features = backbone(images.images).features
+        logits = features @ backbone.head.weight.T
+        backbone.head.weight /= logits.std(0)[:, None]
+        backbone.head.bias.copy_(-logits.mean(0) / logits.std(0))
+    return backbone
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_an_extraction_gathers_what_fits_read(tmp_path, monkeypatch, devices):
+    trainer = make_trainer(devices=devices, strategy="ddp_fork" if devices > 1 else "auto")
+    images = TinyImages(200 + PRIME)
+    bank = extract(trainer, undecided(images), images, tmp_path, batch_size=16, moments=PARTS)
+    plain = FeatureBank(
+        bank.features, bank.logits, bank.labels, bank.index, bank.head_weight, bank.head_bias
+    )
+    folder = tmp_path / bank.record.key
+    assert sorted(path.name for path in folder.glob("mom*")) == [MOMENTS]
+    expected = {kind: kind().fit(plain).score(plain) for kind in DETECTORS}
+    monkeypatch.setattr(Moments, "update", None)  # whoever gathers again fails
+    for kind, scores in expected.items():
+        ours = kind().fit(bank).score(bank)
+        torch.testing.assert_close(ours, scores, rtol=1e-9, atol=1e-9)
+
+
+def test_an_older_bank_is_gathered_once_and_kept(tmp_path, caplog, monkeypatch):
+    def bank():
+        return extract(make_trainer(), TinyBackbone(), TinyImages(), tmp_path)
+
+    mean = NCI().fit(bank()).fitted["mean"]
+    (file,) = tmp_path.glob(f"*/{MOMENTS}")
     with monkeypatch.context() as patch:
         patch.setattr(Moments, "update", None)
-        assert torch.equal(NCI().fit(bank).fitted["mean"], mean)
+        again = bank()
+        assert torch.equal(NCI().fit(again).fitted["mean"], mean)
         with pytest.raises(TypeError):
-            MDS().fit(bank)
-    MDS().fit(bank)  # adds what it needs to what is there
-    monkeypatch.setattr(Moments, "update", None)
-    MDS().fit(bank)
+            MDS().fit(again)
+    MDS().fit(bank())  # adds what it needs to what is there
+    with monkeypatch.context() as patch:
+        patch.setattr(Moments, "update", None)
+        MDS().fit(bank())
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 64
+    file.write_bytes(content)
+    assert torch.equal(NCI().fit(bank()).fitted["mean"], mean)
+    assert "is damaged or of other features: made again" in caplog.text
 
 
 def test_other_rows_have_moments_of_their_own(rows):

@@ -42,6 +42,7 @@ from ood_lab.evaluation.shift.statistics_column import IDRange, StatisticsColumn
 from ood_lab.evaluation.split_features import (
     NetworkPasses,
     columns_for,
+    moments_for,
     split_by_columns,
 )
 from ood_lab.features.bank import Banks, FeatureBank
@@ -116,7 +117,7 @@ class PredictionFeatures:
         for name, images in sets.items():
             columns = columns_for(detectors, name, pooled or name != "train")
             columns += [StatisticsColumn()] if data and name in (id_split, "images") else []
-            bank = passes.bank(images, columns)
+            bank = passes.bank(images, columns, moments_for(detectors, name))
             banks |= {} if bank is None else {name: bank}
         copies = NearCopies()
         if data:

@@ -74,7 +74,7 @@ def test_extracting_scoring_and_measuring(tmp_path, trained, start, task):
     assert call("eval.py", *line, f"paths.root={tmp_path / 'one'}") == 0
     first, second = on_two_nodes(start, "eval.py", *line, f"paths.root={tmp_path / 'two'}")
     pd.testing.assert_frame_equal(results(tmp_path / "two"), results(tmp_path / "one"))
-    shards = (tmp_path / "two/outputs/features").glob("*/base-*-of-00002.safetensors")
+    shards = (tmp_path / "two/outputs/features").glob("*/base-*-of-00002-*.safetensors")
     assert {shard.name.split("-")[1] for shard in shards} == {"00000", "00001"}
     assert "Results: " in first
     assert "Results: " not in second

@@ -44,6 +44,7 @@ class ExecutionRecord(RecordSection):
 
     Attributes:
         config_hash: of everything in the configuration that can change a number.
+        recipe: the file that gave a method its settings.
         versions: of packages.
         git: commit of the project's clone; None outside one.
         machine: operating system.
@@ -56,6 +57,7 @@ class ExecutionRecord(RecordSection):
     """
 
     config_hash: str = ""
+    recipe: str | None = None
     versions: dict[str, str] = {}
     git: str | None = None
     machine: str = ""

@@ -14,6 +14,7 @@ from ood_lab.run.building.checkpoints import inherit
 from ood_lab.run.commandline.composition import composed
 from ood_lab.run.commandline.line_checks import check_line
 from ood_lab.run.commandline.resolvers import register_resolvers
+from ood_lab.run.job.preparation import recipe_of
 from ood_lab.scripts import CONF
 
 PRESETS = ("builtin", "official", "shiftedbronzes")
@@ -126,6 +127,25 @@ def test_coop_trains_as_long_as_its_authors_by_shots():
     assert [composed("train", line).trainer.max_epochs for line in lines] == [50, 100, 200]
 
 
+SAID = {
+    ("train", "model=nts"): "conf/recipe/model/nts_builtin.yaml (preset=builtin)",
+    ("train", "model=nts", "data=folder"): "conf/model/nts.yaml unchanged (preset=official)",
+    ("train", "model=sps", "preset=shiftedbronzes"): (
+        "conf/recipe/model/sps_shiftedbronzes.yaml (preset=shiftedbronzes)"
+    ),
+    ("train",): "conf/model/resnet10s.yaml unchanged (preset=builtin)",
+    ("eval", "prompt=gl_mcm"): "conf/recipe/prompt/gl_mcm_builtin.yaml (preset=builtin)",
+    ("eval", "task=compare"): None,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", SAID, ids=" ".join)
+def test_a_run_says_which_recipe_it_took(line):
+    script, *overrides = line
+    assert recipe_of(composed(script, overrides), overrides) == SAID[line]
+
+
 @pytest.fixture
 def run(tmp_path):
     """The folder of a training of NTS-Net on images of one's own."""
@@ -152,6 +172,8 @@ def test_an_evaluation_takes_the_preset_of_its_run_over(run, more):
     assert (cfg.preset, cfg.data.name, cfg.data.batch_size) == ("official", "folder", 5)
     assert (cfg.model.name, cfg.model.trunk) == ("nts", "resnet50.tv_in1k")
     assert cfg.model.backbone.input_size == 448
+    said = recipe_of(cfg, [f"ckpt={run}", *more])
+    assert said == ("conf/model/nts.yaml unchanged (preset=official)" if more else f"that of {run}")
 
 
 def test_but_not_where_the_line_chooses_data_or_preset(run):

@@ -81,10 +81,11 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
         # Feature banks and the cache lie in the run folder, so nothing is reused or left behind.
         cfg.paths.features, cfg.paths.cache = str(path / "features"), str(path / "cache")
         cfg.paths.weights = str(path / "weights")
+    recipe = recipe_of(cfg, overrides)
     unused = ignored - _referred_to(cfg, ignored)
     if ignored:
         cfg = OmegaConf.create(without_keys(_resolved(cfg), ignored))
-    return Workspace(cfg, RunFolder(path), unused)
+    return Workspace(cfg, RunFolder(path), recipe, unused)
 
 
 def _with_own_score(cfg: DictConfig) -> DictConfig:
@@ -144,6 +145,28 @@ def _check_name(name: str) -> None:
     inside = path.parts and not path.is_absolute() and ".." not in path.parts
     if not (inside and name.isprintable()):
         raise UserError(f"name={name!r} is not a directory below paths.outputs: give a plain name")
+
+
+def recipe_of(cfg: DictConfig, overrides: Sequence[str]) -> str | None:
+    """The file, described in words, that defines what a run's preset means for its method.
+
+    The defaults list of ``conf/base.yaml`` adds ``recipe/<group>/<method>_<preset>.yaml`` where
+    there is such a file. Where there is none, the method's own file holds all settings. None for
+    an evaluation of a method without one. ``cfg`` includes what is taken over from ``ckpt``.
+    """
+    keys = set(map(key_of, overrides))
+    if cfg.ckpt and checkpoints.run_of(Path(cfg.ckpt)) and "model" not in keys:
+        return f"that of {cfg.ckpt}"
+    hydra = HydraConfig.get()
+    group = "prompt" if hydra.runtime.choices.get("prompt") else "model"
+    method = hydra.runtime.choices.get(group)
+    named = [f"{method}_{path.stem}" for path in (CONF / "preset").glob("*.yaml")]
+    files = [name for name in named if (CONF / "recipe" / group / f"{name}.yaml").exists()]
+    if not files and hydra.job.config_name != "train":
+        return None
+    own = f"{method}_{cfg.preset}"
+    taken = f"recipe/{group}/{own}.yaml" if own in files else f"{group}/{method}.yaml unchanged"
+    return f"conf/{taken} (preset={cfg.preset})"
 
 
 def _resolved(cfg: DictConfig) -> Settings:

@@ -77,6 +77,8 @@ def _watched(this: Workspace) -> Iterator[None]:
     with log_file(this.folder) if begins else nullcontext():
         if begins:
             log.info("run folder: %s", this.folder)
+            if recipe := this.record.recipe:
+                log.info("recipe: %s", recipe)
             if made := chosen_unasked(this.settings):
                 log.info(MADE.format(made))
         try:

@@ -94,6 +94,7 @@ class Workspace:
     Args:
         cfg: the composed configuration.
         run_folder: open and locked on the main process.
+        recipe: the file that gave a method its settings, in words; None if none did.
         unused: groups of the configuration that neither the task nor another group reads.
 
     Attributes:
@@ -109,12 +110,15 @@ class Workspace:
         self,
         cfg: DictConfig,
         run_folder: RunFolder,
+        recipe: str | None,
         unused: frozenset[str],
     ) -> None:
         self.cfg = cfg
         self.unused = unused
         self.run_folder = run_folder
-        self.record = RunRecord(config_hash=run_folder.path.parent.name, **environment())
+        self.record = RunRecord(
+            config_hash=run_folder.path.parent.name, recipe=recipe, **environment()
+        )
         self.stages = Stages()
         self.unfinished: str | None = None
         self.retrains = False

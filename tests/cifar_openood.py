@@ -91,20 +91,8 @@ VARIANTS = {
         "layers:[net.act1,net.layer1,net.layer2,net.layer3]",
         "MDSEns_4_noise0",
     ),
-    # Two passes over what is scored, with OpenOOD's sigma.
-    "mds_ensemble_step": (
-        "MDSEnsemble",
-        "layers:[net.act1,net.layer1,net.layer2,net.layer3],noise:0.0014,std:[0.5,0.5,0.5]",
-        "MDSEns_4",
-    ),
-    "mds_ensemble_stem": (
-        "MDSEnsemble",
-        "layers:[net.act1],noise:0.0014,std:[0.5,0.5,0.5]",
-        "MDSEns_OpenOOD",
-    ),
 }
-STEPS = {"mds_ensemble_step", "mds_ensemble_stem"}
-NETWORK = {"odin_own", "iodin", "adascale_a", "adascale_l", "adascale_a_5"} | STEPS
+NETWORK = {"odin_own", "iodin", "adascale_a", "adascale_l", "adascale_a_5"}
 CONVOLUTIONS = ["net.conv1"] + [
     f"net.layer{stage}.{block}.conv{conv}"
     for stage in (1, 2, 3)

@@ -366,11 +366,6 @@ def _with_columns(
             return text
         if text := unsuited(name, detector, test.multilabel):
             return text
-        if detector.second_pass_hook is not None:
-            return (
-                "with these settings it needs a second forward pass after the fit: run eval.py "
-                "(task=score, task=predict); cached features are not enough"
-            )
         if column is None:
             return None
         fit_split = detector.fit_split if column.needed_for_fit else None

@@ -150,16 +150,6 @@ class Detector(ABC):
         """The column that the detector needs from the extraction pass, if any."""
         return None
 
-    @property
-    def second_pass_hook(self) -> BankColumn | None:
-        """The column of a second pass over the images to be scored, from ``fitted``, if any.
-
-        Declared from the start; once fitted, its key says what was learned, and ``score`` reads it
-        from the bank. A detector that declares one has a ``extraction_hook`` that it is fitted on,
-        too.
-        """
-        return None
-
     def statistics(self, bank: FeatureBank) -> Moments:
         """The sums over the fit bank that ``moments`` names, gathered once for all detectors."""
         return bank.derived.moments(self.moments, compute_device())

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable
 from typing import TypeVar
 
 import pandas as pd
 import psutil
 import torch
-from lightning import Trainer
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_arithmetic import permutation
@@ -30,7 +27,6 @@ from ood_lab.detectors import (
 from ood_lab.detectors.base import Detectors, Reasons
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.image_groups import group_codes, group_count
-from ood_lab.features.process_agreement import told_by_main
 from ood_lab.schema.image_columns import DEGREES, LEVELS, MADE_OF
 
 log = logging.getLogger(__name__)
@@ -49,7 +45,7 @@ def cut_at(bank: FeatureBank, first: int, seed: int) -> tuple[FeatureBank, Featu
 
 
 def fit_within_memory(detector: Detector, bank: FeatureBank) -> Detector:
-    """Fits the detector, or returns it unchanged where it needs no fit, or has one.
+    """Fits the detector, or returns it unchanged where it needs no fit.
 
     ``bank`` is that of its ``fit_split``, or any where nothing is fitted.
 
@@ -57,8 +53,6 @@ def fit_within_memory(detector: Detector, bank: FeatureBank) -> Detector:
         DetectorRefusal: the detector cannot work on such a bank.
         UserError: the fit would take more than 80% of the free memory, or the GPU has too little.
     """
-    if detector.fitted and detector.second_pass_hook is not None:
-        return detector  # another fit could differ in the last digit, and so from what was computed
     classes, width = bank.num_classes, bank.width
     limit = int(0.8 * psutil.virtual_memory().available)
     check_memory(detector, len(bank.of_tiles), width, classes, limit)
@@ -138,43 +132,3 @@ def score_banks(
 
     timing = each_that_works(detectors, fit_and_score, refused, in_words)
     return pd.concat(parts.values(), ignore_index=True), timing
-
-
-def second_pass(
-    trainer: Trainer,
-    detectors: Detectors,
-    fit_bank: Callable[[Detector], FeatureBank],
-    banks: dict[str, FeatureBank],
-    sources: Mapping[str, Callable[..., FeatureBank | None]],
-) -> None:
-    """Fits the detectors that declare a second pass, makes it, and gives the banks what it adds.
-
-    It is a pass like the first: in chunks, shared out among the processes, its columns kept in the
-    bank under a key that hashes what was learned, so that nothing is computed twice. A detector
-    that cannot be fitted has none: whoever fits the others says why. All processes call it.
-
-    Args:
-        trainer: makes the pass.
-        detectors: of which one that has been fitted is not fitted again.
-        fit_bank: what a detector is fitted on; called on the main process only.
-        banks: of the first pass; on all but the main process there are none.
-        sources: extract ``columns`` of the images of these banks, by name, on all processes.
-    """
-    chosen = {n: d for n, d in detectors.items() if d.second_pass_hook is not None}
-    if not chosen:
-        return
-    if trainer.global_rank == 0:
-        # One that was read from a file has been fitted, and there may be no images to fit on.
-        for detector in (d for d in chosen.values() if not d.fitted):
-            with suppress(UserError):
-                fit_within_memory(detector, fit_bank(detector))
-    learned = told_by_main(trainer, {name: dict(d.fitted) for name, d in chosen.items()})
-    for name, detector in chosen.items():
-        detector.fitted = learned[name]
-    fitted = [name for name, d in chosen.items() if d.fitted]
-    if fitted and trainer.global_rank == 0:
-        log.info("second pass over what is scored, with what %s learned", ", ".join(fitted))
-    for name, extracted in sources.items() if fitted else ():
-        second = extracted(columns=[chosen[detector].second_pass_hook for detector in fitted])
-        if second is not None:
-            banks[name] = replace(banks[name], columns=banks[name].columns | second.columns)

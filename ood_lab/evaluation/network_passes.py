@@ -38,8 +38,6 @@ class ScoringInput:
 def extracted(inputs: ScoringInput, extraction: Extraction, plan: PassPlan) -> ScoringInput:
     """Extracts the features of the sets of ``plan``; call it on all ranks."""
     banks, copies = with_near_copies(extraction.data, extraction.banks(inputs.usable, plan))
-    with extraction.stages("score"):
-        extraction.second_pass(inputs.usable, banks, ["test", *plan.evaluated])
     return replace(inputs, banks=banks, copies=copies)
 
 

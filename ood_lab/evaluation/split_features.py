@@ -21,7 +21,6 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_lists import Listing
 from ood_lab.detectors import Detector, DetectorRefusal, unserved, unsuited
 from ood_lab.detectors.base import Detectors, Reasons
-from ood_lab.evaluation.detector_fitting import second_pass
 from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, PartSink, files_to_make
 from ood_lab.evaluation.streaming_scores import ScoredSet, ScoreSink, identity_of, read_scored
 from ood_lab.features.bank import Banks, FeatureBank
@@ -164,8 +163,7 @@ def columns_for(detectors: Detectors, split: str, evaluated: bool) -> list[BankC
 
 def hooks_of(detectors: Iterable[Detector]) -> list[BankColumn]:
     """What fitted detectors need of the only pass over some images, to score them."""
-    hooks = [hook for d in detectors for hook in (d.extraction_hook, d.second_pass_hook)]
-    return [hook for hook in hooks if hook is not None]
+    return [hook for d in detectors if (hook := d.extraction_hook) is not None]
 
 
 def moments_for(detectors: Detectors, split: str) -> set[str]:
@@ -309,17 +307,6 @@ class Extraction:
             for split, columns in plan.columns(detectors).items()
         } | self.of_sets([], plan.images)
         return without_none(banks)
-
-    def second_pass(
-        self, detectors: Detectors, banks: dict[str, FeatureBank], scored: Sequence[str]
-    ) -> None:
-        """See :mod:`ood_lab.evaluation.detector_fitting`; ``banks`` of :meth:`banks`."""
-        sources = {split: partial(self._bank, split) for split in scored}
-
-        def fit_bank(detector: Detector) -> FeatureBank:
-            return banks[detector.fit_split or "test"]
-
-        second_pass(self.trainer, detectors, fit_bank, banks, sources)
 
     def for_fits(self, detectors: Detectors, selection: Sequence[str]) -> Banks:
         """The banks that detectors are fitted on, and those of ``selection``.

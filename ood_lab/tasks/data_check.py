@@ -92,7 +92,7 @@ class DataCheck(Task):
         from ood_lab.report.detection.image_strips import ID_IMAGES, write_unusual_images
 
         data, backbone = ws.data, ws.load_backbone(ws.data.classes, fit=False)
-        pool(data, {}, learned=False)
+        pool(data, learned=False)
         n = len(data.splits["train"])
         if "features" not in backbone.gives or not 1 < n <= MOST:
             raise UserError(

@@ -152,9 +152,7 @@ class Predict(Task):
         pooled, warnings = _held_out_images(ws, source, usable, backbone)
         if data or ood:
             ws.data.use_transform(eval=backbone.transform)
-        features = PredictionFeatures.extracted(
-            passes, usable, data, ood, pictures, pooled, ws.seed
-        )
+        features = PredictionFeatures.extracted(passes, usable, data, ood, pictures, pooled)
         scored = {}
 
         def fit() -> CalibratedDetectors:
@@ -230,7 +228,7 @@ def _held_out_images(
     if not source.data:
         return False, []
     learned = learned_from_id(backbone, source.classes, ws.cfg.get("ckpt"))
-    pooled = pool(source.data, detectors, learned)
+    pooled = pool(source.data, learned)
     warnings = [] if pooled else without_training_images(source.data, ws.trained_on)
     check_sizes(detectors, source.data, backbone.num_classes)
     return pooled, warnings

@@ -21,7 +21,7 @@ from torch import nn
 import ood_lab
 from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.common.errors import UserError
-from ood_lab.detectors import KNN, MSP, ODIN, MDSEnsemble
+from ood_lab.detectors import KNN, MSP, ODIN
 from ood_lab.metrics import auroc
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to/python.md"
@@ -174,10 +174,6 @@ def test_what_is_no_grey_or_rgb_image_has_no_statistics():
     [
         ({"ood": {}}, "there is no OOD set"),
         ({"detectors": ["knm"]}, "no detector 'knm'.*knn"),
-        (
-            {"detectors": {"mds_ensemble": MDSEnsemble(noise=0.01)}},
-            "mds_ensemble: with these settings it needs a second forward pass .* run eval.py",
-        ),
         ({"detectors": ["odin"]}, "no chosen detector works here.*odin: it needs the network"),
     ],
 )

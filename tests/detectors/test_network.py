@@ -51,6 +51,13 @@ def test_odin_without_epsilon_moves_nothing(tiny):
     assert (moved.score(bank) < still.score(bank)).all()
 
 
+def test_odin_needs_the_deviations_of_the_images(tiny):
+    del tiny.data_config["std"]
+    with pytest.raises(DetectorRefusal, match=r"std=\[r,g,b\]"):
+        ODIN().extraction_hook.layers(tiny)
+    assert ODIN(std=STD).extraction_hook.layers(tiny) == []
+
+
 @pytest.mark.slow
 def test_odin_ranks_like_pytorch_ood_given_the_same_std(resnet):
     image, detector = noise(10, 64), ODIN(epsilon=0.02)

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,6 @@ from feature_toys import (
 )
 
 from ood_lab.common.errors import UserError
-from ood_lab.detectors import MDSEnsemble
-from ood_lab.evaluation.detector_fitting import second_pass
 from ood_lab.features.cached_extraction import extract
 
 
@@ -41,23 +38,6 @@ def test_the_same_numbers_from_several_processes(backbone, images, tmp_path, dev
     torch.testing.assert_close(many.logits, one.logits)
     for column in columns:
         torch.testing.assert_close(many.columns[column.key], one.columns[column.key])
-
-
-def test_a_second_pass_from_several_processes(backbone, tmp_path):
-    backbone.data_config["input_size"] = (3, 8, 8)
-    scores = []
-    for devices in (1, 2):
-        trainer, detector = several(devices), MDSEnsemble(layers=["conv"], noise=0.05)
-        of = partial(extract, trainer, backbone, root=tmp_path / str(devices), batch_size=4)
-        fit_bank = of(TinyImages(40, "train", "train"), columns=[detector.extraction_hook])
-        images = TinyImages(PRIME, "far", "far")
-        banks = {"far": of(images, columns=[detector.extraction_hook])}
-        sources = {"far": partial(of, images)}
-        second_pass(trainer, {"m": detector}, lambda _, b=fit_bank: b, banks, sources)
-        scores.append(detector.score(banks["far"]))
-    torch.testing.assert_close(scores[1], scores[0], rtol=1e-6, atol=1e-6)
-    still = MDSEnsemble(layers=["conv"]).fit(fit_bank).score(banks["far"])
-    assert (scores[0] < still).all()
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ from torchmetrics.functional.classification import binary_auroc
 
 from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.clip import load_clip
-from ood_lab.detectors import MDSEnsemble
 from ood_lab.detectors.base import DetectorRefusal, checked_score
 from ood_lab.detectors.support.compute_device import computing_on
 from ood_lab.features.cached_extraction import extract
@@ -143,26 +142,6 @@ def test_odin_scores_are_those_of_the_cpu(banks, device):
     """Its column comes from a gradient on the GPU; one next to 0 may step the other way."""
     expected, found = (scored(detectors()["odin"], banks[k], device) for k in ("cpu", "gpu"))
     torch.testing.assert_close(torch.cat(found), torch.cat(expected), rtol=1e-2, atol=1e-2)
-
-
-def test_a_second_pass_gives_what_it_gives_on_the_cpu(
-    backbone, sets, accelerator, device, full_float32, tmp_path
-):
-    """Of the same fit: the step's gradient next to 0 may go the other way, as ODIN's."""
-    detector = MDSEnsemble(noise=0.0014)
-    fit_on = [make_trainer("cpu"), backbone, sets["train"], tmp_path, [detector.extraction_hook]]
-    with computing_on("cpu"):
-        detector.fit(extract(*fit_on, batch_size=32))
-    columns, scores = [detector.second_pass_hook], []
-    for kind, folder, where in (("cpu", "a", "cpu"), (accelerator, "b", device)):
-        trainer = make_trainer(kind)
-        passed = [
-            extract(trainer, backbone, sets[name], tmp_path / folder, columns, batch_size=32)
-            for name in ("test", "ood")
-        ]
-        with computing_on(where):
-            scores.append(torch.cat([checked_score(detector, bank) for bank in passed]))
-    torch.testing.assert_close(scores[1], scores[0], rtol=1e-2, atol=1e-2)
 
 
 def test_a_network_stays_on_its_device(device, accelerator, sets, tmp_path):

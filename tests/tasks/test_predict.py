@@ -25,7 +25,6 @@ from ood_lab.schema.image_statistics import words_of as words_for
 SIZES = {"train": 150, "val": 100, "test": 80, "per_shift_set": 8, "per_cell": 0}
 SMALL = [f"data.{key}={value}" for key, value in SIZES.items()]
 NAMES = ["knn", "odin", "gram", "rankfeat", "mds_ensemble", "react", "klm"]
-STEP = "detector.mds_ensemble.noise=0.0014"  # needs a second pass
 NO_DATA = ["data=folder", "data.id.train=nowhere", "data.ood.x=nowhere"]
 
 
@@ -36,9 +35,9 @@ def outputs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(outputs):
-    detectors = (f"detector=[{','.join(NAMES)}]", STEP)
+    detectors = f"detector=[{','.join(NAMES)}]"
     arguments = ("logger=none", "task.report=false", "report_by=sets", f"paths.outputs={outputs}")
-    assert call("train.py", "task=score", "experiment=smoke", *SMALL, *detectors, *arguments) == 0
+    assert call("train.py", "task=score", "experiment=smoke", *SMALL, detectors, *arguments) == 0
     return run_folders(outputs)[-1]
 
 
@@ -69,7 +68,7 @@ def predict(trained, outputs):
 @pytest.fixture(scope="module")
 def fitted(predict, pictures):
     detectors = f"detector=[{','.join(NAMES)}]"
-    return predict(f"task.images={pictures}", detectors, STEP, figures=["predictions"])
+    return predict(f"task.images={pictures}", detectors, figures=["predictions"])
 
 
 def table(folder):
@@ -344,7 +343,7 @@ def test_a_threshold_by_hand_is_kept_with_the_detector(predict, pictures, fitted
 def test_a_threshold_that_detects_given_ood_images(predict, pictures, trained, fitted):
     """Of all OOD datasets together, with the scores that the score task finds; also in parts."""
     images = f"task.images={pictures}/second"
-    found = predict(images, "detector=[knn,odin,mds_ensemble]", STEP, "task.tpr=0.9")
+    found = predict(images, "detector=[knn,odin,mds_ensemble]", "task.tpr=0.9")
     scores = pd.read_parquet(trained / "scores.parquet").query("dataset != 'test'")
     sentences, manifest = words_of(found)
     assert manifest["threshold_from"] == {

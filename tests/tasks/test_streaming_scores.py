@@ -27,7 +27,6 @@ LINE = (
 )
 OF_SUMS = "detector=[msp,fdbd,nci,neco,pnml,dice]"
 OF_ROWS = "detector=[msp,odin,knn,mds,vim,klm,react,mds_ensemble]"  # mds: of few images
-STEP = "detector.mds_ensemble.noise=0.0014"  # needs a second pass
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +88,7 @@ def test_detectors_of_sums_keep_nothing(run):
 
 @pytest.mark.slow
 def test_what_needs_rows_keeps_what_it_is_fitted_on(run, capsys):
-    line = (OF_ROWS, STEP, "tuning=id_only")
+    line = (OF_ROWS, "tuning=id_only")
     bank, passed = run("bank", *line), run("passed", *line, "task.keep_features=false")
     same(bank, passed)
     assert "knn_tuned" in scores(passed)
@@ -137,9 +136,9 @@ def test_a_killed_run_goes_on_at_the_part(run, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("detectors", [(OF_ROWS, STEP), (OF_SUMS,)], ids=["rows", "sums"])
+@pytest.mark.parametrize("detectors", [OF_ROWS, OF_SUMS], ids=["rows", "sums"])
 def test_two_processes_give_the_same_rows(run, detectors):
-    line = (*detectors, "task.keep_features=false")
+    line = (detectors, "task.keep_features=false")
     one = run("one", *line)
     two = run("two", *line, "trainer=ddp_cpu", "trainer.strategy=ddp_fork")
     same(one, two)
@@ -168,7 +167,7 @@ def pictures(tmp_path_factory):
 def predict(trained, tmp_path, pictures, run):
     def call_it(name, *arguments, source=pictures / "list.txt"):
         line = (f"ckpt={trained}", *LINE[:-3], f"paths.outputs={tmp_path}/{name}", "name=p")
-        chosen = ("detector=[msp,knn,mds_ensemble]", STEP, f"task.images={source}")
+        chosen = ("detector=[msp,knn,mds_ensemble]", f"task.images={source}")
         assert call("eval.py", "task=predict", *line, *chosen, *arguments) == 0
         return run_folders(tmp_path / name)[-1]
 

@@ -46,20 +46,6 @@ class NetworkDetector(Detector):
             settings[self.layer_setting] = self.extraction_hook.names
         return settings
 
-    def second_values(self, bank: FeatureBank) -> Tensor:
-        """The values of ``second_pass_hook``, ``[N, ...]``.
-
-        Raises:
-            DetectorRefusal: no second pass over these images was made with what was learned.
-        """
-        column = self.second_pass_hook
-        if column is None or column.key not in bank.columns:
-            raise DetectorRefusal(
-                f"{self.name} needs a second pass of these images through the network, after the "
-                "fit, which eval.py makes with task=score and task=predict"
-            )
-        return bank.columns[column.key]
-
 
 def require_std(name: str, backbone: Backbone, std: Sequence[float] | None) -> Sequence[float]:
     """The σ by which images were divided: ``std``, or where it is None the backbone's own.

@@ -23,7 +23,6 @@ from ood_lab.detectors import (
     load_detector,
     too_few,
 )
-from ood_lab.detectors.base import Detectors
 from ood_lab.detectors.deployment.calibration import (
     CalibratedDetectors,
 )
@@ -85,12 +84,11 @@ def learned_from_id(backbone: Backbone, classes: Sequence[str], ckpt: str | None
     return bool(ckpt or backbone.fitted_head or own_head)
 
 
-def pool(data: OODDataModule, detectors: Detectors, learned: bool) -> bool:
+def pool(data: OODDataModule, learned: bool) -> bool:
     """Leaves no image unused where nobody gave val: those that were split off train.
 
     Without a network that ``learned`` from ID, detectors are fitted on all and cross-fitted, and
-    train gets val and test. Else val gets test, as with more than :data:`MOST` images, and
-    where a detector needs another pass of the network after its fit.
+    train gets val and test. Else val gets test, as with more than :data:`MOST` images.
 
     Returns:
         Whether the detectors are to be cross-fitted.
@@ -99,8 +97,7 @@ def pool(data: OODDataModule, detectors: Detectors, learned: bool) -> bool:
     if "val" not in data.split_off or not isinstance(train, FileDataset):
         return False
     images = sum(len(data.splits[split]) for split in ("train", *data.split_off))
-    again = any(detector.second_pass_hook is not None for detector in detectors.values())
-    cross = not learned and not again and images <= MOST
+    cross = not learned and images <= MOST
     parts = ["train", *data.split_off] if cross else data.split_off
     table = pd.concat([data.splits[split].table for split in parts], ignore_index=True)
     data.splits[parts[0]] = train.of(parts[0], table, train.classes, train.names)
@@ -189,8 +186,8 @@ def threshold_of(detector: Detector, banks: Banks, classes: list[str]) -> float 
         classes: of ID.
     """
     val = banks.get("val")
-    columns = detector.extraction_hook, detector.second_pass_hook  # val has those of fits alone
-    if val is None or columns != (None, None) or detector.fit_split == "val":
+    # Of columns of the network, val has those of fits only.
+    if val is None or detector.extraction_hook is not None or detector.fit_split == "val":
         return None
     if too_few(group_count(val), DEFAULT_ALPHA):
         return None

@@ -34,7 +34,7 @@ from ood_lab.detectors.deployment.calibration import (
     cross_fitted_scores,
     cross_fitting_of,
 )
-from ood_lab.evaluation.detector_fitting import each_that_works, fit_within_memory, second_pass
+from ood_lab.evaluation.detector_fitting import each_that_works, fit_within_memory
 from ood_lab.evaluation.near_copies import NearCopies, with_near_copies
 from ood_lab.evaluation.prediction.calibration import decoding_with, fit_and_held_out
 from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
@@ -90,9 +90,8 @@ class PredictionFeatures:
         ood: Splits,
         pictures: ReadableImages | None,
         pooled: bool,
-        seed: int,
     ) -> Self:
-        """Extracts what fits, thresholds and verdicts need, with the second pass where one is due.
+        """Extracts what fits, thresholds and verdicts need.
 
         Args:
             passes: of the network; called on all processes.
@@ -101,7 +100,6 @@ class PredictionFeatures:
             ood: the OOD images that a threshold is made of.
             pictures: the new images; None = they pass later.
             pooled: of ID only train is read, and is scored.
-            seed: of the halves of val.
         """
         sets: ImageSets = {}
         id_split = "train" if pooled else "val"
@@ -123,13 +121,6 @@ class PredictionFeatures:
         if data:
             of_id, copies = with_near_copies(data, with_keys(banks, ID_SPLITS))
             banks |= of_id
-        scored = ["images", "val", *(f"ood/{name}" for name in ood)]
-        sources = {n: partial(passes.bank, sets[n]) for n in scored if n in sets}
-
-        def fit_bank(detector: Detector) -> FeatureBank:
-            return fit_and_held_out(detector, banks, seed)[0]
-
-        second_pass(passes.trainer, detectors, fit_bank, banks, sources)
         left = set(range(len(banks.get("val", ())))) - set(copies.rows.get("val", ()))
         if left and "val" in copies.rows:
             banks["val"] = banks["val"].rows(torch.tensor(sorted(left)))

@@ -17,13 +17,11 @@ from ood_lab.synthesis.image_batches import unmade as unmade
 from ood_lab.synthesis.imagenet21k_classes import Synset as Synset
 from ood_lab.synthesis.imagenet21k_classes import imagenet21k_synsets as imagenet21k_synsets
 from ood_lab.synthesis.imagenet21k_classes import select_by_keyword as select_by_keyword
-from ood_lab.synthesis.imagenet21k_classes import wnids_of as wnids_of
 from ood_lab.synthesis.material_transfer import MaterialTransfer as MaterialTransfer
 from ood_lab.synthesis.material_transfer import check_transfer as check_transfer
 from ood_lab.synthesis.material_transfer import fit_mask as fit_mask
 from ood_lab.synthesis.material_transfer import fit_size as fit_size
 from ood_lab.synthesis.material_transfer import grey_foreground as grey_foreground
-from ood_lab.synthesis.pretrained_models import ForegroundSegmenter as ForegroundSegmenter
 from ood_lab.synthesis.pretrained_models import LanguageModel as LanguageModel
 from ood_lab.synthesis.pretrained_models import MainObject as MainObject
 from ood_lab.synthesis.pretrained_models import check_model as check_model

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.grouping import distinct
-from ood_lab.common.hints import nearest
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.data.sources.image_formats import is_picture
 from ood_lab.synthesis.dataset_files import Ledger
@@ -69,26 +67,6 @@ def select_by_keyword(synsets: Iterable[Synset], keywords: Sequence[str]) -> dic
         if hit is not None:
             hits[synset.wnid] = hit
     return hits
-
-
-def wnids_of(names: Sequence[str], synsets: Mapping[str, Synset], option: str) -> list[str]:
-    """The wnids of classes that a user names, by wnid or by any of their names.
-
-    Raises:
-        UserError: no such class.
-    """
-    by_name: dict[str, list[str]] = {}
-    for synset in synsets.values():
-        for name in (synset.wnid, *synset.lemmas.split(",")):
-            by_name.setdefault(name.strip().lower(), []).append(synset.wnid)
-    wnids = []
-    for name in names:
-        if name.lower() not in by_name:
-            near = nearest(name.lower(), by_name, 1, 0.6)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
-            raise UserError(f"{option}: ImageNet-21K has no class '{name}'{hint}")
-        wnids += by_name[name.lower()]
-    return distinct(wnids)
 
 
 log = logging.getLogger(__name__)

@@ -18,6 +18,8 @@ from ood_lab.synthesis.pretrained_models import (
 )
 from ood_lab.synthesis.text_to_image import check_arguments, load_pipeline
 
+#: Text that goes with every image.
+PROMPT = "best quality, high quality"
 #: What the pipeline is handed for each image.
 _OWN = ("prompt", "image", "mask_image", "control_image", "ip_adapter_image", "generator")
 
@@ -62,8 +64,6 @@ class MaterialTransfer:
     Args:
         folders: see :func:`check_transfer`.
         adapter: ``weights`` and ``image_encoder`` inside the adapter's folder.
-        scale: weight of the exemplar.
-        prompt: text that goes with every image.
         arguments: of every call, such as ``num_inference_steps`` and ``strength``.
         device: where to run.
         dtype: of the weights.
@@ -77,8 +77,6 @@ class MaterialTransfer:
         self,
         folders: Mapping[str, str],
         adapter: Mapping[str, str],
-        scale: float,
-        prompt: str,
         arguments: Settings,
         device: torch.device,
         dtype: torch.dtype,
@@ -113,9 +111,8 @@ class MaterialTransfer:
                 image_encoder_folder=f"./{adapter['image_encoder']}",
                 local_files_only=True,
             )
-        self.pipeline.set_ip_adapter_scale(scale)
+        self.pipeline.set_ip_adapter_scale(1.0)
         self.depth = load_transformers("depth-estimation", "task.depth", folders["depth"], device)
-        self.prompt = prompt
         self.arguments = dict(arguments)
 
     def __call__(
@@ -133,7 +130,7 @@ class MaterialTransfer:
             The image; None where the pipeline's own safety check withholds it.
         """
         output = self.pipeline(
-            prompt=self.prompt,
+            prompt=PROMPT,
             image=grey_foreground(content, mask),
             mask_image=mask,
             control_image=self.depth(content)["depth"].convert("RGB"),

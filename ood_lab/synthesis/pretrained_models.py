@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from PIL import Image
 
@@ -164,22 +163,19 @@ class Box(NamedTuple):
     share: float
 
 
+#: What the detector looks for.
+QUERY = "a photo of a {}"
+
+
 class MainObject:
     """The box with the highest score for an image's own label.
 
     Args:
         folder: of a zero-shot detector of transformers (OWL-ViT, OWLv2, Grounding DINO).
-        query: text with ``{label}``.
         device: where to run.
-
-    Raises:
-        UserError: the query has no place for the label.
     """
 
-    def __init__(self, folder: str, query: str, device: torch.device) -> None:
-        if query.count("{label}") != 1:
-            raise UserError(f"task.query='{query}': write {{label}} once, where the label goes")
-        self.query = query
+    def __init__(self, folder: str, device: torch.device) -> None:
         self.model = load_transformers(
             "zero-shot-object-detection", "task.detector", folder, device
         )
@@ -187,7 +183,7 @@ class MainObject:
     def __call__(self, images: Sequence[Image.Image], labels: Sequence[str]) -> list[Box]:
         """The main box of each image."""
         inputs = [
-            {"image": image, "candidate_labels": [self.query.replace("{label}", label)]}
+            {"image": image, "candidate_labels": [QUERY.format(label)]}
             for image, label in zip(images, labels, strict=True)
         ]
         detections = self.model(inputs, threshold=0.0, top_k=1)
@@ -203,31 +199,3 @@ def _box(boxes: list[dict], image: Image.Image) -> Box:
     top, bottom = (min(max(box[key], 0), height) for key in ("ymin", "ymax"))
     area = max(right - left, 0) * max(bottom - top, 0)
     return Box(float(boxes[0]["score"]), area / (width * height))
-
-
-class ForegroundSegmenter:
-    """All segments of an image but the background's.
-
-    Args:
-        folder: of a semantic, instance or panoptic segmentation model of transformers.
-        background: labels that are not foreground.
-        device: where to run.
-    """
-
-    def __init__(self, folder: str, background: Sequence[str], device: torch.device) -> None:
-        self.model = load_transformers("image-segmentation", "task.segmenter", folder, device)
-        labels = self.model.model.config.id2label.values()
-        if lacking := sorted(set(background) - set(labels)):
-            raise UserError(
-                f"task.background: the segmenter has no label '{lacking[0]}'; it has "
-                f"{', '.join(sorted(labels)[:20])}"
-            )
-        self.background = set(background)
-
-    def __call__(self, image: Image.Image) -> Image.Image:
-        """White = foreground; black everywhere if there is only background."""
-        mask = np.zeros((image.height, image.width), dtype=bool)
-        for segment in self.model(image):
-            if segment["label"] not in self.background:
-                mask |= np.asarray(segment["mask"].convert("L")) > 127
-        return Image.fromarray(255 * mask.astype(np.uint8))

@@ -12,12 +12,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ood_lab.common.errors import UserError
 from ood_lab.schema.arrays import Ints
 from ood_lab.schema.image_columns import cell_file
 from ood_lab.shift import (
-    Decomposition,
-    Edges,
     ShiftDegrees,
     ShiftMeter,
     cell_counts,
@@ -107,7 +104,6 @@ def plan_table(
     levels: tuple[Ints, Ints],
     chosen: Ints,
     seed: int,
-    suffix: str,
 ) -> pd.DataFrame:
     """One row per image to make.
 
@@ -118,7 +114,6 @@ def plan_table(
         levels: semantic and covariate levels of them.
         chosen: rows of these, see :func:`choose`.
         seed: of the run; each image gets its own from it.
-        suffix: ending of the files.
 
     Returns:
         Columns ``prompt, style, label, semantic_level, covariate_level, seed, file,
@@ -138,7 +133,7 @@ def plan_table(
                 "semantic_level": semantic,
                 "covariate_level": covariate,
                 "seed": image_seed(seed, number),
-                "file": f"images/{cell}/{prompts.file(number)}.{suffix}",
+                "file": f"images/{cell}/{prompts.file(number)}.jpg",
                 "semantic_degree": float(degrees.semantic[row]),
                 "covariate_degree": float(degrees.covariate[row]),
                 "negative_prompt": style.negative_prompt,
@@ -150,18 +145,6 @@ def plan_table(
 log = logging.getLogger(__name__)
 
 
-def pick_decomposition(loaded: Sequence[Decomposition], name: str) -> Decomposition:
-    """The one of that name.
-
-    Raises:
-        UserError: there is none.
-    """
-    by_name = {decomposition.name: decomposition for decomposition in loaded}
-    if name not in by_name:
-        raise UserError(f"task.decomposition={name}: give one of {', '.join(by_name)}")
-    return by_name[name]
-
-
 def make_plan(
     pool: Prompts,
     encode: Callable[[list[str]], Tensor],
@@ -169,12 +152,9 @@ def make_plan(
     folder: Path,
     *,
     prompts: int | None,
-    edges: Edges | None,
     levels: int,
     per_cell: int,
-    on_short: str,
     seed: int,
-    suffix: str,
 ) -> pd.DataFrame:
     """Measures the prompts, writes ``level_edges.json`` and returns the table of the chosen ones.
 
@@ -184,15 +164,12 @@ def make_plan(
         meter: holds the ID images.
         folder: of the images.
         prompts: number measured of all, at random; None = all.
-        edges: None = from the degrees.
-        levels: an axis, where there are no edges.
+        levels: an axis.
         per_cell: see :func:`choose`.
-        on_short: ``go_on`` or ``stop`` where a cell has fewer.
         seed: of the draws.
-        suffix: ending of the files.
 
     Raises:
-        UserError: the degrees do not spread, or cells are short and ``on_short`` is ``stop``.
+        UserError: the degrees do not spread.
     """
     numbers = np.arange(len(pool))
     if prompts is not None and prompts < len(pool):
@@ -200,19 +177,17 @@ def make_plan(
         numbers = np.sort(draw.choice(len(pool), prompts, replace=False))
     degrees = measure_prompts(pool, numbers.tolist(), encode, meter)
     semantic, covariate = degrees.semantic.numpy(), degrees.covariate.numpy()
-    edges = edges or pool_edges(semantic, covariate, levels=levels)
+    edges = pool_edges(semantic, covariate, levels=levels)
     rows, columns = cells = edges.levels(semantic, covariate)
     if short := short_cells(rows, columns, edges.shape, per_cell):
-        text = (
-            f"{len(short)} of {math.prod(edges.shape)} cells have fewer than {per_cell} "
-            f"prompts: {', '.join(short)}"
+        log.warning(
+            "%d of %d cells have fewer than %d prompts, and get what there is: %s",
+            len(short),
+            math.prod(edges.shape),
+            per_cell,
+            ", ".join(short),
         )
-        if on_short == "stop":
-            raise UserError(
-                f"{text}; lower task.per_cell, give more labels, or task.on_short=go_on"
-            )
-        log.warning("%s; they get what there is", text)
     folder.mkdir(parents=True, exist_ok=True)
     save_edges(folder / "level_edges.json", edges)
     chosen = choose(rows, columns, per_cell, seed)
-    return plan_table(pool, numbers, degrees, cells, chosen, seed, suffix)
+    return plan_table(pool, numbers, degrees, cells, chosen, seed)

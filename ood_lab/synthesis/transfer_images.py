@@ -15,7 +15,6 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.data.sources.image_formats import is_picture
 from ood_lab.data.sources.manifest import read_manifest
-from ood_lab.synthesis.pretrained_models import check_model
 
 
 def read_contents(source: str) -> pd.DataFrame:
@@ -40,16 +39,6 @@ def id_test_contents(data: OODDataModule) -> pd.DataFrame:
         raise UserError("task.content=id_test: the ID test images of this data are not files")
     words = dict(enumerate(test.classes))
     return pd.DataFrame({"path": paths, "label": [words.get(x, "") for x in test.labels.tolist()]})
-
-
-def check_masks(masks: str | None, segmenter: str | None) -> None:
-    """Raises ``UserError`` unless there is one complete source of foregrounds."""
-    if (masks is None) == (segmenter is None):
-        raise UserError(
-            "what is foreground? Give task.masks=DIR or task.segmenter=DIR, one of them"
-        )
-    if segmenter is not None:
-        check_model({"task.segmenter": segmenter})
 
 
 def find_masks(masks: str, contents: pd.DataFrame) -> dict[str, str]:

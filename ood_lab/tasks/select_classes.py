@@ -31,13 +31,17 @@ from ood_lab.synthesis import (
     licence,
     parse_answer,
     select_by_keyword,
-    wnids_of,
     write_datasheet,
 )
 from ood_lab.synthesis.imagenet21k_classes import list_images, with_boxes
+from ood_lab.synthesis.pretrained_models import QUERY
 
 log = logging.getLogger(__name__)
-_PLACES = ("{concept}", "{label}", "{definition}")
+#: What the language model is asked.
+QUESTION = (
+    'Could a photograph of "{label}" ({definition}) be mistaken for a photograph of {concept}, or '
+    "does it show a related kind of object? Answer with yes or no."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +50,7 @@ class SelectClasses(Task):
 
     1. Candidates are all classes, or those that a keyword finds.
     2. With ``llm``, each candidate is put to a language model; its yes keeps the class.
-    3. ``include`` and ``exclude`` have the last word, and ImageNet-1K's classes are skipped.
+    3. ImageNet-1K's classes are skipped.
     4. With ``images`` (``DIR/<wnid>/<image>``) the images of the chosen classes are listed; with
        ``detector`` only those whose main box of the label scores at least ``threshold`` and covers
        at least ``min_share`` of the image.
@@ -58,38 +62,26 @@ class SelectClasses(Task):
         out: folder of the results; kept between runs.
         concept: what the classes should have to do with, in words.
         keywords: see :func:`~ood_lab.synthesis.select_by_keyword`.
-        include, exclude: wnids or names of classes that are always taken, or never.
-        exclude_words: words that rule a class out, matched like ``keywords``.
-        keep_imagenet1k: leave ImageNet-1K's classes in.
         llm: folder of a causal language model.
-        question: text with ``{concept}``, ``{label}`` and ``{definition}``.
         max_new_tokens: length of an answer.
         images: folder of ImageNet-21K.
         detector: folder of a zero-shot detector.
-        query: what the detector looks for, with ``{label}``.
         threshold: least score of the main box.
         min_share: least share of the image that it covers.
         device: None = the first GPU, else the CPU.
         batch_size: questions, or images, at a time.
 
     Raises:
-        UserError: nothing to select by, models or folders are missing, an unknown class, or no
-            class is left.
+        UserError: nothing to select by, models or folders are missing, or no class is left.
     """
 
     out: str
     concept: str
     keywords: Sequence[str]
-    include: Sequence[str]
-    exclude: Sequence[str]
-    exclude_words: Sequence[str]
-    keep_imagenet1k: bool
     llm: str | None
-    question: str
     max_new_tokens: Count
     images: str | None
     detector: str | None
-    query: str
     threshold: Share
     min_share: Share
     device: str | None
@@ -103,19 +95,13 @@ class SelectClasses(Task):
         self._check_settings()
         classes_21k, of_1k = imagenet21k_synsets()
         synsets = {synset.wnid: synset for synset in classes_21k}
-        always = wnids_of(self.include, synsets, "task.include")
-        banned = set(wnids_of(self.exclude, synsets, "task.exclude"))
-        banned |= set(select_by_keyword(classes_21k, self.exclude_words))
-        banned |= set() if self.keep_imagenet1k else of_1k
-        _check_apart(always, banned, synsets)
         everything = dict.fromkeys(synsets if self.llm else (), "")
         reasons = select_by_keyword(classes_21k, self.keywords) if self.keywords else everything
-        reasons = without_keys(reasons, banned)
+        reasons = without_keys(reasons, of_1k)
         if self.llm is not None:
             reasons = self._asked(reasons, synsets, folder, target)
-        reasons |= dict.fromkeys(always, "included")
         if not reasons:
-            raise UserError("no class is left: give other keywords, or fewer words to exclude")
+            raise UserError("no class is left: give other keywords")
         classes = _class_table(reasons, synsets)
         folder.mkdir(parents=True, exist_ok=True)
         write_csv(classes, folder / "classes.csv")
@@ -133,8 +119,7 @@ class SelectClasses(Task):
             "detector": f"{detector} ({licence(detector)})" if detector else "none, all images",
         }
         if detector:
-            models |= {"threshold": self.threshold, "least share": self.min_share}
-            models["query"] = self.query
+            models |= {"threshold": self.threshold, "least share": self.min_share, "query": QUERY}
         facts = {
             "concept": self.concept,
             "classes": f"{len(classes):,} of ImageNet-21K (classes.csv)",
@@ -144,10 +129,8 @@ class SelectClasses(Task):
         log.info("%d of %d images: %s", len(kept), len(listed), folder / "manifest.csv")
 
     def _check_settings(self) -> None:
-        if not self.keywords and self.llm is None and not self.include:
-            raise UserError(
-                "nothing to select by: give task.keywords=[...], task.llm=DIR or include"
-            )
+        if not self.keywords and self.llm is None:
+            raise UserError("nothing to select by: give task.keywords=[...] or task.llm=DIR")
         if self.detector is not None and self.images is None:
             raise UserError(
                 "task.detector looks at images: give task.images=DIR (DIR/<wnid>/<image>)"
@@ -161,9 +144,11 @@ class SelectClasses(Task):
         if wanted:
             check_package("transformers")
             check_model(wanted)
-        lacking = [place for place in _PLACES if place not in self.question]
-        if self.llm is not None and lacking:
-            raise UserError(f"task.question lacks {', '.join(lacking)}")
+
+    def _question(self, synset: Synset) -> str:
+        return QUESTION.format(
+            label=synset.lemmas, definition=synset.definition, concept=self.concept
+        )
 
     def _asked(
         self,
@@ -176,7 +161,7 @@ class SelectClasses(Task):
         llm = str(self.llm)
         made_with = {
             "llm": llm,
-            "question": self.question,
+            "question": QUESTION,
             "concept": self.concept,
             "tokens": self.max_new_tokens,
         }
@@ -185,7 +170,7 @@ class SelectClasses(Task):
         todo = [wnid for wnid in candidates if wnid not in ledger.answers]
         with batches("asking about classes", todo, self.batch_size) as parts:
             for batch in parts:
-                texts = [_fill(self.question, self.concept, synsets[wnid]) for wnid in batch]
+                texts = [self._question(synsets[wnid]) for wnid in batch]
                 ledger.add((w, {"answer": a}) for w, a in zip(batch, model(texts), strict=True))
         answers = {wnid: str(ledger.answers[wnid]["answer"]) for wnid in candidates}
         if unclear := [wnid for wnid, answer in answers.items() if parse_answer(answer) is None]:
@@ -204,9 +189,9 @@ class SelectClasses(Task):
         """The listed images, with a detector those of one main object."""
         kept = listed
         if self.detector is not None:
-            made_with = {"detector": str(self.detector), "query": self.query}
+            made_with = {"detector": str(self.detector), "query": QUERY}
             boxes = Ledger(folder / "boxes.jsonl", made_with)
-            finder = MainObject(self.detector, self.query, target)
+            finder = MainObject(self.detector, target)
             kept = with_boxes(listed, finder, boxes, self.batch_size)
             kept = kept[(kept["score"] >= self.threshold) & (kept["share"] >= self.min_share)]
         if kept.empty:
@@ -215,21 +200,6 @@ class SelectClasses(Task):
                 f"({self.threshold}) or task.min_share ({self.min_share})"
             )
         return kept
-
-
-def _check_apart(always: Sequence[str], banned: set[str], synsets: Mapping[str, Synset]) -> None:
-    if clash := sorted(set(always) & banned):
-        raise UserError(
-            f"task.include: '{synsets[clash[0]].label}' ({clash[0]}) is excluded, or one of "
-            "ImageNet-1K's classes (task.keep_imagenet1k=true leaves those in)"
-        )
-
-
-def _fill(question: str, concept: str, synset: Synset) -> str:
-    values = (concept, synset.lemmas, synset.definition)
-    for place, value in zip(_PLACES, values, strict=True):
-        question = question.replace(place, value)
-    return question
 
 
 def _class_table(reasons: Mapping[str, str], synsets: Mapping[str, Synset]) -> pd.DataFrame:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 from PIL import Image
@@ -18,7 +17,7 @@ from ood_lab.common.file_records import text_sha256
 from ood_lab.common.grouping import without_none
 from ood_lab.evaluation.shift.shift_encoder import clip_features, load_decompositions
 from ood_lab.run.job.workspace import Task, Workspace
-from ood_lab.shift import ShiftMeter, imagenet21k_labels, load_edges, read_texts
+from ood_lab.shift import ShiftMeter, imagenet21k_labels, read_texts
 from ood_lab.synthesis import (
     Prompts,
     TextToImage,
@@ -32,7 +31,7 @@ from ood_lab.synthesis import (
     read_styles,
     write_datasheet,
 )
-from ood_lab.synthesis.prompt_selection import make_plan, pick_decomposition
+from ood_lab.synthesis.prompt_selection import make_plan
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +57,8 @@ class Synthesize(Task):
         prompts: number drawn of all; None = all.
         id_split: ID images to measure from.
         laid: see :func:`~ood_lab.evaluation.shift.shift_encoder.load_decompositions`.
-        decomposition: ``laid`` or ``pca`` of these.
-        k: neighbour; None = the decomposition's.
-        edges: file of edges; None = from the degrees of the prompts.
-        levels: an axis, where the edges are not given.
-        per_cell: images per cell.
-        on_short: ``go_on`` or ``stop`` where a cell has fewer prompts than ``per_cell``.
+        levels: an axis.
+        per_cell: images per cell; a cell with fewer prompts gets what there is.
         plan_only: stop after the plan; no pipeline is needed.
         pipeline: folder or id of a text-to-image pipeline of diffusers.
         arguments: of every call of the pipeline; null leaves one out.
@@ -71,11 +66,10 @@ class Synthesize(Task):
         device: None = the first GPU, else the CPU.
         download: fetch a pipeline that is not here.
         batch_size: images per call.
-        suffix: ``jpg`` or ``png``.
 
     Raises:
-        UserError: an option cannot work, models are missing, cells are short (``on_short=stop``),
-            the folder holds another plan, or the disk is too small.
+        UserError: an option cannot work, models are missing, the folder holds another plan, or
+            the disk is too small.
     """
 
     out: str
@@ -84,12 +78,8 @@ class Synthesize(Task):
     prompts: Count | None
     id_split: str
     laid: str | None
-    decomposition: str
-    k: Count | None
-    edges: str | None
     levels: Levels
     per_cell: Count
-    on_short: Literal["go_on", "stop"]
     plan_only: bool
     pipeline: str
     arguments: Settings | None
@@ -98,7 +88,6 @@ class Synthesize(Task):
     device: str | None
     download: bool
     batch_size: BatchSize
-    suffix: Literal["jpg", "png"]
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
@@ -107,12 +96,11 @@ class Synthesize(Task):
         source = self.pipeline
         if not self.plan_only:
             source = check_pipeline(self.pipeline, self.variant, self.download)
-        edges = load_edges(Path(self.edges).expanduser()) if self.edges else None
         pool = Prompts(
             read_styles(self.styles),
             read_texts(self.labels) if self.labels else imagenet21k_labels(),
         )
-        split = pick_decomposition(load_decompositions(ws.clip, self.laid), self.decomposition)
+        split = load_decompositions(ws.clip, self.laid)[0]
         features = clip_features(ws.data, ws.extractor, ws.features_root, ws.clip, [self.id_split])
         if not ws.is_main:
             return
@@ -122,9 +110,7 @@ class Synthesize(Task):
             "prompts": self.prompts,
             "levels": self.levels,
             "per_cell": self.per_cell,
-            "on_short": self.on_short,
             "seed": ws.seed,
-            "suffix": self.suffix,
         }
         made_with = {
             "clip": ws.clip.name,
@@ -134,14 +120,12 @@ class Synthesize(Task):
             "styles": text_sha256(repr(tuple(pool.styles))),
             "labels": text_sha256("\n".join(pool.labels)),
             **choice,
-            "k": self.k or split.k,
-            "edges": asdict(edges) if edges else None,
         }
 
         def make() -> pd.DataFrame:
-            meter = ShiftMeter(split, features[self.id_split], self.k, device=target)
+            meter = ShiftMeter(split, features[self.id_split], device=target)
             encode = ws.clip.to(target).encode_text
-            return make_plan(pool, encode, meter, folder, edges=edges, **choice)
+            return make_plan(pool, encode, meter, folder, **choice)
 
         plan = keep_plan(folder, made_with, make)
         ws.record.title = f"{counted(len(plan), 'image')} planned"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,6 @@ from ood_lab.common.grouping import without_none
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.synthesis import (
-    ForegroundSegmenter,
     MaterialTransfer,
     check_transfer,
     chosen_dtype,
@@ -36,9 +35,9 @@ from ood_lab.synthesis import (
     make_images,
     write_datasheet,
 )
+from ood_lab.synthesis.material_transfer import PROMPT
 from ood_lab.synthesis.transfer_images import (
     Materials,
-    check_masks,
     find_masks,
     id_test_contents,
     load_materials,
@@ -71,20 +70,15 @@ class Transfer(Task):
         per_content: exemplars of a content image, at random.
         masks: folder with a mask per content image, of the same name up to the ending; white =
             foreground.
-        segmenter: folder of a segmentation model, where there are no masks.
-        background: its labels that are not foreground.
         pipeline: folder of a Stable Diffusion (XL) pipeline.
         controlnet: folder of a depth ControlNet of the same family.
         depth: folder of a depth estimator.
         ip_adapter: ``folder``, and ``weights`` and ``image_encoder`` inside it.
-        adapter_scale: weight of the exemplar.
-        prompt: text that goes with every image.
         arguments: of every call of the pipeline; null leaves one out.
         size: of the longer side.
         variant: of the pipeline's weights.
         dtype: of the weights; None = float16 on a GPU, float32 elsewhere.
         device: None = the first GPU, else the CPU.
-        suffix: ``jpg`` or ``png``.
         plan_only: stop after the plan; no model is needed.
 
     Raises:
@@ -97,20 +91,15 @@ class Transfer(Task):
     exemplars: str | None
     per_content: Count
     masks: str | None
-    segmenter: str | None
-    background: Sequence[str]
     pipeline: str | None
     controlnet: str | None
     depth: str | None
     ip_adapter: Mapping[str, str | None]
-    adapter_scale: float
-    prompt: str
     arguments: Settings | None
     size: Annotated[int, Ge(8)]
     variant: str | None
     dtype: str | None
     device: str | None
-    suffix: Literal["jpg", "png"]
     plan_only: bool
 
     def run(self, ws: Workspace) -> None:
@@ -121,8 +110,8 @@ class Transfer(Task):
         weights = chosen_dtype(self.dtype, target)
         folders = {"pipeline": self.pipeline, "controlnet": self.controlnet, "depth": self.depth}
         models = {} if self.plan_only else check_transfer(folders, self.ip_adapter)
-        if not self.plan_only:
-            check_masks(self.masks, self.segmenter)
+        if not self.plan_only and self.masks is None:
+            raise UserError("what is foreground? Give a mask of each content image: task.masks=DIR")
         shapes = self.content == ID_TEST
         contents = id_test_contents(ws.data) if shapes else read_contents(self.content)
         mask_files = find_masks(self.masks, contents) if self.masks else {}
@@ -141,7 +130,6 @@ class Transfer(Task):
             "per_content": self.per_content,
             "seed": ws.seed,
             "size": self.size,
-            "suffix": self.suffix,
         }
         plan = keep_plan(folder, made_with, lambda: self._plan(contents, materials, ws.seed))
         ws.record.title = f"{counted(len(plan), 'transfer')} planned"
@@ -149,29 +137,16 @@ class Transfer(Task):
         log.info("plan of %s: %s", counted(len(plan), "image"), folder / "plan.csv")
         if self.plan_only:
             return
-        models |= {"segmenter": self.segmenter} if self.segmenter else {}
         options = without_none(self.arguments or {})
-        made_by = {
-            **models,
-            "prompt": self.prompt,
-            "adapter scale": self.adapter_scale,
-            "arguments": options,
-            "dtype": str(weights),
-        }
+        made_by = {**models, "prompt": PROMPT, "arguments": options, "dtype": str(weights)}
         adapter = {key: str(value) for key, value in self.ip_adapter.items()}
-        model = MaterialTransfer(
-            models, adapter, self.adapter_scale, self.prompt, options, target, weights, self.variant
-        )
-        find = (
-            ForegroundSegmenter(self.segmenter, self.background, target) if self.segmenter else None
-        )
+        model = MaterialTransfer(models, adapter, options, target, weights, self.variant)
 
         def make(rows: list[int]) -> list[Image.Image | None]:
             row = plan.iloc[rows[0]]
             image = fit_size(load_rgb(row["content"]), self.size)
             try:
-                mask = find(image) if find else load_rgb(mask_files[row["content"]])
-                mask = fit_mask(mask, image.size)
+                mask = fit_mask(load_rgb(mask_files[row["content"]]), image.size)
             except UserError as error:
                 raise UserError(f"content image '{row['content']}': {error}") from error
             return [model(image, materials.load(int(row["exemplar_row"])), mask, int(row["seed"]))]
@@ -201,7 +176,7 @@ class Transfer(Task):
             for position in np.sort(positions).tolist():
                 rows.append(
                     {
-                        "file": f"images/{number:06d}_{position:06d}.{self.suffix}",
+                        "file": f"images/{number:06d}_{position:06d}.jpg",
                         "label": label,
                         "content": path,
                         "exemplar": materials.names[position],

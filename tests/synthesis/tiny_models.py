@@ -129,31 +129,6 @@ def save_depth(folder):
     return folder
 
 
-def save_segmenter(folder):
-    """Semantic segmentation with the labels ``background`` and ``thing``."""
-    from transformers import (
-        SegformerConfig,
-        SegformerForSemanticSegmentation,
-        SegformerImageProcessor,
-    )
-
-    torch.manual_seed(0)
-    config = SegformerConfig(
-        hidden_sizes=(8, 8, 8, 8),
-        depths=(1, 1, 1, 1),
-        num_attention_heads=(1, 1, 1, 1),
-        decoder_hidden_size=8,
-        id2label={0: "background", 1: "thing"},
-    )
-    model = SegformerForSemanticSegmentation(config)
-    with torch.no_grad():  # everything is a thing
-        model.decode_head.classifier.weight.zero_()
-        model.decode_head.classifier.bias.copy_(torch.tensor([-1.0, 1.0]))
-    model.save_pretrained(folder)
-    SegformerImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
-    return folder
-
-
 def save_detector(folder):
     from transformers import (
         OwlViTConfig,

@@ -109,7 +109,6 @@ class Gram(NetworkDetector):
         layers: ``stages`` = last sub-module of every spatial resolution; ``conv`` = every
             Conv2d; or a list of sub-module names. Tokens [B, N, D] are positions.
         powers: orders p of the Gram matrices.
-        divide_by_confidence: divide deviations by max p.
         held_out: share of the fit images that estimates E.
         seed: of the split.
         fit_split: images that the ranges and E come from.
@@ -125,7 +124,6 @@ class Gram(NetworkDetector):
 
     layers: str | Sequence[str] = "stages"
     powers: Annotated[Sequence[Count], MinLen(1)] = (1, 2, 3, 4, 5)
-    divide_by_confidence: bool = True
     held_out: InnerShare = 0.1
     seed: int = 0
     fit_split: FitSplit = "train"
@@ -178,7 +176,7 @@ class Gram(NetworkDetector):
         return {"low": low, "high": high, "seen": seen, "widths": widths}
 
     def _deviations(self, bank: FeatureBank) -> Tensor:
-        """δ_l of every row, ``[N, L] float64``, over max p if asked for."""
+        """δ_l of every row over max p, ``[N, L] float64``."""
         low, high, widths = (self.fitted[key] for key in ("low", "high", "widths"))
         vectors = self.values(bank)[:, : low.shape[1]]
         predictions, parts = bank.predictions, []
@@ -188,10 +186,7 @@ class Gram(NetworkDetector):
             above = (part - high[c]).relu_() / (high[c] + 1e-6).abs()
             layers = (below + above).split(widths.tolist(), dim=1)
             parts.append(torch.stack([x.sum(dim=1, dtype=torch.float64) for x in layers], dim=1))
-        deviations = torch.cat(parts)
-        if self.divide_by_confidence:
-            deviations /= bank.logits.double().softmax(dim=1).amax(dim=1, keepdim=True)
-        return deviations
+        return torch.cat(parts) / bank.logits.double().softmax(dim=1).amax(dim=1, keepdim=True)
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Σ_l δ_l / E[δ_l], from 0."""

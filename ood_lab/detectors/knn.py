@@ -14,15 +14,15 @@ from ood_lab.detectors.support.compute_device import compute_device
 from ood_lab.detectors.support.neighbour_search import (
     SMALLEST_NORM,
     CappedBankDetector,
+    automatic_neighbours,
     check_neighbour,
     choose_rows,
     chosen_rows,
     unit,
 )
-from ood_lab.detectors.support.requirements import require_finite, require_labels
+from ood_lab.detectors.support.requirements import require_finite
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.image_groups import group_count, unit_of
-from ood_lab.neighbours import NeighbourSearch, Rows, neighbour_count, neighbours_in_words
+from ood_lab.neighbours import NeighbourSearch, Rows
 
 #: OpenOOD's k, which ``auto`` does not exceed.
 LARGEST = 50
@@ -52,7 +52,6 @@ class KNN(CappedBankDetector):
     Args:
         k: neighbour, ``auto`` or ``authors``.
         max_bank: keep that many random fit images at most; None = all.
-        max_per_class: keep that many random fit images of a class at most (needs labels).
         seed: of the random choice.
         fit_split: images in the bank.
     """
@@ -67,7 +66,6 @@ class KNN(CappedBankDetector):
 
     k: Count | Literal["auto", "authors"] = "auto"
     max_bank: Count | None = None
-    max_per_class: Count | None = None
     seed: int = 0
     fit_split: FitSplit = "train"
 
@@ -75,21 +73,15 @@ class KNN(CappedBankDetector):
         super().__post_init__()
         self._prepared: tuple[Tensor, NeighbourSearch] | None = None
 
-    def _resolve(self, n: int, classes: int) -> int:
-        """K of n images; ``classes`` are those with images for ``auto``, else those of the head."""
-        if self.k == "auto":
-            return neighbour_count(n, classes, LARGEST)
-        authors = 50 if classes <= 10 else 200 if classes <= 100 else 1000
-        return authors if self.k == "authors" else self.k
-
     def check_size(self, n: int, c: int) -> None:
         """Raises :class:`DetectorRefusal` where the k-th neighbour is beyond the bank."""
-        kept = self._kept(n, c)
-        check_neighbour(self, self._resolve(kept, c), kept)
+        check_neighbour(self, self._fixed(c), self._kept(n))
 
-    def _kept(self, n: int, c: int) -> int:
-        kept = super()._kept(n, c)
-        return kept if self.max_per_class is None else min(kept, self.max_per_class * c)
+    def _fixed(self, classes: int) -> int:
+        """K of a head of so many classes; of ``auto``, the least that it can be."""
+        if isinstance(self.k, int):
+            return self.k
+        return 1 if self.k == "auto" else 50 if classes <= 10 else 200 if classes <= 100 else 1000
 
     def row_bytes(self, d: int, c: int) -> int:
         """``[D] float32`` with two numbers."""
@@ -101,17 +93,12 @@ class KNN(CappedBankDetector):
         ``bank`` is the feature tensor itself, not a copy, unless fewer rows are kept;
         ``half_square`` is half the squared length after scaling (1/2, or 0 for a zero vector).
         """
-        if self.max_per_class is not None:
-            require_labels(self, bank)
-        rows = choose_rows(bank.labels, self.seed, self.max_bank, self.max_per_class)
+        rows = choose_rows(bank.labels, self.seed, self.max_bank)
         features = chosen_rows(bank.features, rows)
         self.check_size(len(features), bank.classes)
-        present = bank.derived.classes_present
-        k = self._resolve(len(features), bank.classes)
+        k = self._fixed(bank.classes)
         if self.k == "auto":
-            n = group_count(bank, rows)
-            k = self._resolve(n, present)
-            self.chosen = neighbours_in_words(k, n, present, unit_of(bank))
+            k = automatic_neighbours(self, bank, rows, LARGEST)
         norm = require_finite(self, torch.linalg.vector_norm(features, dim=1))
         inverse = 1 / norm.clamp(min=SMALLEST_NORM)
         self.fitted = {

@@ -22,7 +22,6 @@ class PooledColumn(LayerColumn):
     """Mean of every channel over all positions, C_l numbers of layer l."""
 
     owner = "mds_ensemble"
-    title = "MDSEnsemble"
 
     def __init__(self, layers: str | Sequence[str]) -> None:
         super().__init__(layers)

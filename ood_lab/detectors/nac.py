@@ -46,7 +46,6 @@ class InfluenceColumn(LayerColumn):
     """
 
     owner = "nac"
-    title = "NAC"
     needs_input_grad = True
 
     def __init__(self, layers: str | list[str]) -> None:

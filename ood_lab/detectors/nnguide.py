@@ -12,6 +12,7 @@ from ood_lab.common.arguments import Count
 from ood_lab.detectors.base import FitSplit, with_settings
 from ood_lab.detectors.support.neighbour_search import (
     CappedBankDetector,
+    automatic_neighbours,
     check_neighbour,
     choose_rows,
     chosen_rows,
@@ -20,8 +21,7 @@ from ood_lab.detectors.support.neighbour_search import (
     unit,
 )
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.image_groups import group_count, unit_of
-from ood_lab.neighbours import Rows, largest_products, neighbour_count, neighbours_in_words
+from ood_lab.neighbours import Rows, largest_products
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class NNGuide(CappedBankDetector):
     def check_size(self, n: int, c: int) -> None:
         """Raises :class:`DetectorRefusal` where k exceeds the bank."""
         if self.k != "auto":
-            check_neighbour(self, self.k, self._kept(n, c))
+            check_neighbour(self, self.k, self._kept(n))
 
     def row_bytes(self, d: int, c: int) -> int:
         """``[D] float32`` with a number."""
@@ -92,9 +92,7 @@ class NNGuide(CappedBankDetector):
             )
         k = self.k
         if k == "auto":
-            n, present = group_count(bank, rows), bank.derived.classes_present
-            k = neighbour_count(n, present, LARGEST)
-            self.chosen = neighbours_in_words(k, n, present, unit_of(bank))
+            k = automatic_neighbours(self, bank, rows, LARGEST)
         scale = energy * inverse_norm(features)
         self.fitted = {"bank": features, "scale": scale, "k": torch.tensor(k)}
         self.used = {"k": k, "bank": len(features)}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ood_lab.common.arguments import Count, Positive
+from ood_lab.common.arguments import Positive
 from ood_lab.common.tensor_arithmetic import full_precision
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Cost, DetectorRefusal, with_settings
@@ -21,17 +21,19 @@ from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 from ood_lab.models.trial_passes import evaluating
 
+#: Power iteration takes 2^6 steps.
+SQUARINGS = 6
 
-def top_component(matrix: Tensor, squarings: int) -> tuple[Tensor, Tensor]:
+
+def top_component(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """The rank-one part σ₁u₁v₁ᵀ of every matrix, as a pair whose outer product it is.
 
-    Power iteration on the smaller of M Mᵀ and Mᵀ M by repeated squaring, 2^squarings steps.
+    Power iteration on the smaller of M Mᵀ and Mᵀ M by repeated squaring, 2^:data:`SQUARINGS` steps.
     The eigenvector is then any column; the one with the largest diagonal entry is taken, so
     that there is no start vector to choose and nothing random.
 
     Args:
-        matrix: ``[B, C, P]``.
-        squarings: k; the error is of order (σ₂/σ₁)^(2^(k+1)).
+        matrix: ``[B, C, P]``; with k squarings the error is of order (σ₂/σ₁)^(2^(k+1)).
 
     Returns:
         ``([B, C], [B, P])``.
@@ -39,7 +41,7 @@ def top_component(matrix: Tensor, squarings: int) -> tuple[Tensor, Tensor]:
     wide = matrix.shape[1] <= matrix.shape[2]
     gram = matrix @ matrix.mT if wide else matrix.mT @ matrix
     tiny = torch.finfo(gram.dtype).tiny
-    for _ in range(squarings):
+    for _ in range(SQUARINGS):
         gram = gram / gram.diagonal(dim1=1, dim2=2).sum(dim=1)[:, None, None].clamp_min(tiny)
         gram = gram @ gram
     column = gram.diagonal(dim1=1, dim2=2).argmax(dim=1)
@@ -57,15 +59,13 @@ class RankFeatColumn(BankColumn):
     Args:
         stages: names of the sub-modules [previous, last]; None = found in the backbone.
         fusion: with the previous stage, after whose change the last stage is run again.
-        squarings: see :func:`top_component`.
     """
 
-    def __init__(self, stages: Sequence[str] | None, fusion: bool, squarings: int) -> None:
+    def __init__(self, stages: Sequence[str] | None, fusion: bool) -> None:
         self.stages = None if stages is None else list(stages)
         self.fusion = fusion
-        self.squarings = squarings
         chosen = "+".join(self.stages) if self.stages else "found"
-        self.key = f"rankfeat(stages={chosen},fusion={fusion},squarings={squarings})"
+        self.key = f"rankfeat(stages={chosen},fusion={fusion})"
         self.names: list[str] = []
 
     def layers(self, backbone: Backbone) -> list[str]:
@@ -112,7 +112,7 @@ class RankFeatColumn(BankColumn):
     def _top(self, map_: Tensor) -> tuple[Tensor, Tensor]:
         # Half precision would round the singular vectors to three digits.
         with full_precision(map_):
-            return top_component(map_.float().flatten(2), self.squarings)
+            return top_component(map_.float().flatten(2))
 
 
 def _between(backbone: Backbone, names: list[str]) -> list[nn.Module]:
@@ -182,7 +182,6 @@ class RankFeat(NetworkDetector):
         temperature: T > 0.
         fusion: use both stages (the paper's default); False = the last one only.
         stages: names of the sub-modules [previous, last]; None = found in the backbone.
-        squarings: power iteration takes 2^squarings steps.
     """
 
     name = "rankfeat"
@@ -196,12 +195,11 @@ class RankFeat(NetworkDetector):
     temperature: Positive = 1.0
     fusion: bool = True
     stages: Sequence[str] | None = None
-    squarings: Count = 6
 
     @cached_property
     def extraction_hook(self) -> RankFeatColumn:
         """The logits without the top components."""
-        return RankFeatColumn(self.stages, self.fusion, self.squarings)
+        return RankFeatColumn(self.stages, self.fusion)
 
     @property
     def cost(self) -> Cost:

@@ -26,8 +26,7 @@ class ReAct(Detector):
     in the authors' and OpenOOD's code; the examples of pytorch-ood clip feature maps, which is
     another detector. The authors and OpenOOD estimate t on ID validation images.
 
-    Scores are pytorch-ood's ``ReAct`` applied to pooled features, which is right. The threshold
-    is own: pytorch-ood copies and partitions all entries; here it is found by counting.
+    Scores are pytorch-ood's ``ReAct`` applied to pooled features, which is right.
 
     Args:
         percentile: p in [0, 100].
@@ -45,6 +44,10 @@ class ReAct(Detector):
     percentile: Percentile = 90
     fit_split: FitSplit = "val"
     force: bool = False
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """A copy of all features ``[N, D] float32``."""
+        return 4 * n * d
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``threshold``."""

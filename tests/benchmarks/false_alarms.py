@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 import timm
 import torch
+from cross_fitted import cross_fitted
 from PIL import Image
 from safetensors.torch import load_file
 
 import ood_lab
-from ood_lab.detectors import KNN, MDS, CalibratedDetector, Detector
+from ood_lab.detectors import KNN, MDS, Detector
 from ood_lab.metrics import group_comparison
 
 PHOTOGRAPHS = Path(__file__).parents[3] / "shared" / "data" / "photographs"
@@ -49,7 +50,7 @@ def rates(make: type[Detector], x: torch.Tensor, n: int) -> list[str]:
         bank, new = (
             ood_lab.features_from_arrays(x[rows]) for rows in (order[:n], order[n : n + NEW])
         )
-        it = CalibratedDetector.cross_fitted(make().fit(bank), bank)
+        it = cross_fitted(make().fit(bank), bank)
         scores = it.score(new)
         shares[draw] = [float(it.at(a).is_ood(scores).double().mean()) for a in ALPHAS]
         groups[draw] = group_comparison(it.id_scores, scores).p_value <= 0.05

@@ -36,9 +36,10 @@ from torchvision.datasets import ImageFolder
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from cifar_resnet import ResNet20
+from cross_fitted import cross_fitted
 
 import ood_lab
-from ood_lab.detectors import KNN, CalibratedDetector
+from ood_lab.detectors import KNN
 from ood_lab.features.bank import FeatureBank
 from ood_lab.neighbours import near_copies
 
@@ -175,7 +176,7 @@ def scene_table(task: Path, net: nn.Module, transform: Callable) -> str:
             ways = {"images": None, "no setting": near_copies(fit.features), "groups": fit.groups}
             for counted, groups in ways.items():
                 known = replace(fit, groups=groups)
-                it = CalibratedDetector.cross_fitted(KNN().fit(known), known)
+                it = cross_fitted(KNN().fit(known), known)
                 for kind, images in {"own kind": new, "others": others}.items():
                     share = float(it.is_ood(it.score(images)).double().mean())
                     rows.append((scenes, frames, f"{kind}, {counted}", share))

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import timm
 import torch
+from cross_fitted import cross_fitted
 from PIL import Image
 from safetensors.torch import load_file
 from scipy.stats import binomtest
@@ -25,7 +26,7 @@ from timm.data import create_transform, resolve_data_config
 from torch.utils.data import DataLoader, Dataset
 
 import ood_lab
-from ood_lab.detectors import KNN, CalibratedDetector, PatchKNN
+from ood_lab.detectors import KNN, PatchKNN
 from ood_lab.features.bank import FeatureBank
 from ood_lab.neighbours import near_copies
 
@@ -70,7 +71,7 @@ def table(train: FeatureBank, own: FeatureBank, ood: dict[str, FeatureBank], way
     rows = result.results[result.results["metric"] == "auroc"].set_index(["detector", "dataset"])
     lines = [["", *ood, "own kind flagged"], ["---"] * (len(ood) + 2)]
     for name in ways:
-        calibrated = CalibratedDetector.cross_fitted(result.detectors[name], train)
+        calibrated = cross_fitted(result.detectors[name], train)
         scores = result.scores.loc[result.scores["dataset"] == "test", name]
         flagged, n = int(calibrated.is_ood(torch.tensor(scores.to_numpy())).sum()), len(own)
         low, high = binomtest(flagged, n).proportion_ci(method="wilson")

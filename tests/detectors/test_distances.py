@@ -103,30 +103,18 @@ def test_knn_searches_the_features_themselves(blobs):
 
 
 def test_knn_thins_its_bank_reproducibly(blobs):
-    thinned = KNN(k=5, max_bank=40, max_per_class=10, seed=1).fit(blobs.train)
+    thinned = KNN(k=5, max_bank=40, seed=1).fit(blobs.train)
     assert thinned.describe()["bank"] == 40
-    again = KNN(k=5, max_bank=40, max_per_class=10, seed=1).fit(blobs.train)
+    again = KNN(k=5, max_bank=40, seed=1).fit(blobs.train)
     assert torch.equal(thinned.fitted["bank"], again.fitted["bank"])
-    other = KNN(k=5, max_bank=40, max_per_class=10, seed=2).fit(blobs.train)
+    other = KNN(k=5, max_bank=40, seed=2).fit(blobs.train)
     assert not torch.equal(thinned.fitted["bank"], other.fitted["bank"])
-
-    per_class = KNN(k=5, max_per_class=10).fit(blobs.train)
-    matches = (per_class.fitted["bank"][:, None] == blobs.train.features).all(dim=2)
-    kept = blobs.train.labels[matches.nonzero()[:, 1]]
-    assert kept.bincount().tolist() == [10] * 5
 
 
 def test_knn_refuses_a_k_beyond_its_bank(blobs):
     refusal = "KNN: k=1,000 exceeds the 600 cached train images: set detector.knn.k"
     with pytest.raises(DetectorRefusal, match=refusal):
         KNN(k=1000).fit(blobs.train)
-
-
-def test_knn_cannot_thin_by_class_without_labels(blobs):
-    bank = relabelled(blobs.train, torch.full((600,), -1))
-    assert KNN().fit(bank)
-    with pytest.raises(DetectorRefusal, match="KNN needs class labels in the train split"):
-        KNN(max_per_class=3).fit(bank)
 
 
 @pytest.mark.parametrize(("classes", "k"), [(10, 50), (11, 200), (100, 200), (101, 1000)])

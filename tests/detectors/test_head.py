@@ -78,8 +78,7 @@ def test_dice_of_fewer_images_than_features_drops_less(make_bank, images, p):
 
 @pytest.mark.parametrize("p", [0, 33.3, 90, 99.99, 100])
 @pytest.mark.parametrize("kind", ["normal", "relu", "tiny", "one"])
-def test_percentile_is_that_of_numpy(kind, p, monkeypatch):
-    monkeypatch.setattr("ood_lab.detectors.support.chunked_arithmetic.CHUNK_BYTES", 8 * 7 * 50)
+def test_percentile_is_that_of_numpy(kind, p):
     normal = torch.randn(300, 7, generator=torch.Generator().manual_seed(0))
     values = {
         "normal": normal,

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ood_lab.common.errors import UserError
+from ood_lab.detectors import rankfeat
 from ood_lab.detectors.adascale import AdaSCALEA, AdaSCALEL
 from ood_lab.detectors.base import DetectorRefusal, check_memory
 from ood_lab.detectors.gram import Gram, gram_vectors
@@ -355,12 +356,12 @@ def test_top_component_equals_the_svd(shape, positive):
     s = torch.linalg.svdvals(matrix)
     clear = s[:, 1] / s[:, 0] < 0.95
     assert clear.sum() > 5
-    a, b = top_component(matrix, squarings=6)
+    a, b = top_component(matrix)
     expected = svd_part(matrix[..., None])[..., 0]
     torch.testing.assert_close(
         (a[:, :, None] * b[:, None]).double()[clear], expected[clear], rtol=0, atol=2e-3
     )
-    a, b = top_component(torch.zeros(2, 3, 4), squarings=6)
+    a, b = top_component(torch.zeros(2, 3, 4))
     assert torch.equal(a[:, :, None] * b[:, None], torch.zeros(2, 3, 4))
 
 
@@ -376,10 +377,11 @@ def rankfeat_reference(backbone, image, stages, last, fusion) -> Tensor:
 
 
 @pytest.mark.parametrize("fusion", [True, False])
-def test_rankfeat_equals_the_svd_and_a_second_forward(tiny, resnet, fusion):
+def test_rankfeat_equals_the_svd_and_a_second_forward(tiny, resnet, fusion, monkeypatch):
+    monkeypatch.setattr(rankfeat, "SQUARINGS", 9)
     for backbone, size, prefix in ((tiny, 8, ""), (resnet, 64, "net.")):
         stages = [f"{prefix}{s}" for s in (("layer3", "layer4") if prefix else ("early", "late"))]
-        image, detector = noise(9, size), RankFeat(fusion=fusion, squarings=9)
+        image, detector = noise(9, size), RankFeat(fusion=fusion)
         score = detector.score(extract(backbone, image, detector))
         last = backbone.get_submodule(stages[1])
         expected = rankfeat_reference(backbone, image, stages, last, fusion).detach()

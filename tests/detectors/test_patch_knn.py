@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from cross_fitted import cross_fitted
 from network_toys import TimmNet, extract, noise
 from torch.nn import functional as F
 
 from ood_lab.common.errors import UserError
 from ood_lab.detectors import PatchKNN, load_detector, patch_knn, save_detector
 from ood_lab.detectors.deployment.calibration import (
-    CalibratedDetector,
     cross_fitted_scores,
     cross_fitting_of,
 )
@@ -107,7 +107,7 @@ def test_a_changed_corner_is_seen_where_it_is(tiny):
 def test_a_file_of_the_detector_scores_alike(tiny, tmp_path):
     detector = PatchKNN(LAYERS, places=40)
     bank = extract(tiny.eval(), noise(10), detector)
-    made = CalibratedDetector.cross_fitted(detector.fit(bank), bank)
+    made = cross_fitted(detector.fit(bank), bank)
     save_detector(tmp_path / "a.safetensors", made)
     again = load_detector(tmp_path / "a.safetensors")
     assert torch.equal(again.score(bank), made.score(bank))

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from cli import call, run_folders
+from cross_fitted import cross_fitted
 from PIL import Image
 from tiny_net import TinyNet
 from torch.utils.data import DataLoader, Dataset
@@ -14,7 +15,7 @@ from torchvision.transforms import Compose, Resize, ToTensor
 
 import ood_lab
 from ood_lab.common.errors import UserError
-from ood_lab.detectors import CalibratedDetector, PatchKNN, save_onnx
+from ood_lab.detectors import PatchKNN, save_onnx
 from ood_lab.models import module_backbone
 
 TRANSFORM = Compose([Resize((8, 8)), ToTensor()])
@@ -91,7 +92,7 @@ def test_a_score_is_the_largest_of_the_tiles(name):
     torch.testing.assert_close(new.features, single.features.view(6, 4, -1).mean(1))
     if fitted.fit_split:
         assert fitted.describe()["tiles"] == 4
-        calibrated = CalibratedDetector.cross_fitted(fitted, train)
+        calibrated = cross_fitted(fitted, train)
         backbone = module_backbone(TinyNet().eval(), data_config={"input_size": (3, 8, 8)})
         with pytest.raises(UserError, match="scores tiles of images, and such a graph takes whole"):
             save_onnx("unwritten.onnx", backbone, calibrated, torch.rand(2, 3, 8, 8))

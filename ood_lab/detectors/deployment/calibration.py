@@ -172,37 +172,6 @@ class CalibratedDetector:
             codes,
         )
 
-    @classmethod
-    def cross_fitted(
-        cls,
-        detector: Detector,
-        bank: FeatureBank,
-        alpha: float | None = DEFAULT_ALPHA,
-        *,
-        classes: Sequence[str] | None = None,
-        weights_sha256: str = "",
-        transform: str = "",
-    ) -> Self:
-        """Calibrated on the very images that the detector was fitted on, with none held out.
-
-        For features of a network that has not learned from these images: it rates its training
-        images as more ID than others. ``bank`` names weights and transform where it knows them.
-
-        Raises:
-            UserError: see the class and
-                :func:`~ood_lab.detectors.deployment.calibration.cross_fitted_scores`.
-        """
-        return cls.of(
-            detector,
-            cross_fitted_scores(detector, bank),
-            alpha,
-            classes=classes,
-            weights_sha256=weights_sha256 or bank.record.weights_sha256,
-            transform=transform or bank.record.transform,
-            calibration=cross_fitting_of(detector, bank),
-            groups=bank.groups,
-        )
-
     def at(self, alpha: float) -> Self:
         """The same detector at another false alarm rate."""
         return replace(self, alpha=alpha, given_threshold=None)

@@ -158,15 +158,10 @@ class LayerColumn(BankColumn):
         """
         maps = probe(backbone).maps
         names = self._choose(backbone, maps)
-        check_names(self.title, backbone, names, list(maps))
+        check_names(self.owner, backbone, names, list(maps))
         widths = [self.width_of(channels_first(backbone, maps[n]).shape[1]) for n in names]
         self.names, self.width = names, sum(widths) + len(names) + 1
         return names
-
-    @property
-    def title(self) -> str:
-        """The name of the detector in messages."""
-        return self.owner.capitalize()
 
     def _choose(self, backbone: Backbone, maps: Tensors) -> list[str]:
         if isinstance(self.choice, list):
@@ -178,12 +173,12 @@ class LayerColumn(BankColumn):
             names = stage_names(backbone, maps)
         else:
             raise DetectorRefusal(
-                f"{self.title}: layers must be 'stages', 'conv' or a list of names, "
+                f"{self.owner}: layers must be 'stages', 'conv' or a list of names, "
                 f"not '{self.choice}'"
             )
         if not names:
             raise DetectorRefusal(
-                f"{self.title}: found no layers by '{self.choice}' in this backbone; name them "
+                f"{self.owner}: found no layers by '{self.choice}' in this backbone; name them "
                 f"with detector.{self.owner}.layers=[...]; some that yield maps: "
                 f"{', '.join(list(maps)[:8])}"
             )

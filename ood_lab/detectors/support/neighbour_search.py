@@ -11,6 +11,9 @@ from torch import Tensor
 from ood_lab.common.tensor_arithmetic import random_numbers
 from ood_lab.detectors.base import Detector, DetectorRefusal
 from ood_lab.detectors.support.compute_device import on_device
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.image_groups import group_count, unit_of
+from ood_lab.neighbours import neighbour_count, neighbours_in_words
 from ood_lab.neighbours.multiplication_speed import full_float32
 
 #: Queries whose similarities are held at a time.
@@ -28,8 +31,8 @@ class CappedBankDetector(Detector):
 
     max_bank: int | None
 
-    def _kept(self, n: int, c: int) -> int:
-        """Images of n that are kept, of c classes."""
+    def _kept(self, n: int) -> int:
+        """Images of n that are kept."""
         return n if self.max_bank is None else min(n, self.max_bank)
 
     @abstractmethod
@@ -38,12 +41,20 @@ class CappedBankDetector(Detector):
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """The bank that scoring searches."""
-        return self.row_bytes(d, c) * self._kept(n, c)
+        return self.row_bytes(d, c) * self._kept(n)
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
         """The bank's size, and the largest ``max_bank`` within the limit."""
         remedy = f"set detector.{self.name}.max_bank={limit_bytes // self.row_bytes(d, c)}"
-        return f"memory of {self._kept(n, c):,} images", remedy
+        return f"memory of {self._kept(n):,} images", remedy
+
+
+def automatic_neighbours(detector: Detector, bank: FeatureBank, rows: Tensor, largest: int) -> int:
+    """The k of ``rows`` of a bank by :func:`~ood_lab.neighbours.neighbour_count`, which is told."""
+    n, present = group_count(bank, rows), bank.derived.classes_present
+    k = neighbour_count(n, present, largest)
+    detector.chosen = neighbours_in_words(k, n, present, unit_of(bank))
+    return k
 
 
 def choose_rows(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import torch
+from cross_fitted import cross_fitted
 
 import ood_lab
 from ood_lab.common.errors import UserError
@@ -50,7 +51,7 @@ def test_false_alarms_are_as_rare_as_asked_for(detector):
     flagged, p_of_groups, runs = 0, [], 30
     for run in range(runs):
         bank, new = bank_of(40, 2 * run), bank_of(50, 2 * run + 1)
-        it = CalibratedDetector.cross_fitted(detector().fit(bank), bank, 0.1)
+        it = cross_fitted(detector().fit(bank), bank, 0.1)
         flagged += int(it.is_ood(it.score(new)).sum())
         p_of_groups.append(group_comparison(it.id_scores, it.score(new)).p_value)
     assert flagged / (50 * runs) < 0.1 + 4 * (0.1 * 0.9 * (1 / 40 + 1 / 50) / runs) ** 0.5
@@ -63,7 +64,7 @@ def test_one_broken_photograph_does_not_blind_the_answer():
     far = ood_lab.features_from_arrays(-bank_of(30, 1).features)
     far.features[:, 0] += 20
     for detector in (KNN(), MDS()):
-        it = CalibratedDetector.cross_fitted(detector.fit(bank), bank)
+        it = cross_fitted(detector.fit(bank), bank)
         scores = it.score(far)
         assert it.is_ood(scores).all(), detector
         assert group_comparison(it.id_scores, scores).p_value < 1e-9
@@ -71,12 +72,12 @@ def test_one_broken_photograph_does_not_blind_the_answer():
 
 def test_the_way_of_calibration_is_kept_in_the_file(tmp_path):
     bank = bank_of(10)
-    it = CalibratedDetector.cross_fitted(KNN().fit(bank), bank)
+    it = cross_fitted(KNN().fit(bank), bank)
     save_detector(tmp_path / "it", it)
     assert load_detector(tmp_path / "it").calibration == it.calibration == "leave-one-out"
     assert "no p-value is below 1/11 = 0.091" in it.shortage
     with pytest.raises(UserError, match="one image"):
-        CalibratedDetector.cross_fitted(KNN(k=1).fit(bank_of(1)), bank_of(1))
+        cross_fitted(KNN(k=1).fit(bank_of(1)), bank_of(1))
 
 
 def frames_of(scenes, frames, seed=0, d=8):
@@ -128,7 +129,7 @@ def test_single_images_as_groups_change_nothing():
     bank, new = bank_of(40), bank_of(9, 1)
     single = ood_lab.features_from_arrays(bank.features, groups=[f"image {i}" for i in range(40)])
     for make in KNN, MDS:
-        one, other = (CalibratedDetector.cross_fitted(make().fit(b), b) for b in (bank, single))
+        one, other = (cross_fitted(make().fit(b), b) for b in (bank, single))
         assert torch.equal(one.id_scores, other.id_scores)
         assert torch.equal(one.p_values(one.score(new)), other.p_values(other.score(new)))
         assert other.id_groups is None
@@ -140,7 +141,7 @@ def test_new_scenes_are_flagged_as_rarely_as_asked_for():
     for run in range(runs):
         bank, new = frames_of(30, 4, 2 * run), frames_of(20, 2, 2 * run + 1)
         for place, known in enumerate((bank, replace(bank, groups=None))):
-            it = CalibratedDetector.cross_fitted(KNN().fit(known), known, 0.1)
+            it = cross_fitted(KNN().fit(known), known, 0.1)
             flagged[place] += int(it.is_ood(it.score(new)).sum())
             if it.id_groups is not None:
                 groups = it.id_groups, new.groups

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from cross_fitted import cross_fitted
 from PIL import Image
 from tiny_net import TinyNet
 from torch import nn
@@ -18,7 +19,7 @@ import ood_lab
 from ood_lab import deploy
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.data.sources.pixel_decoding import Decoding
-from ood_lab.detectors import KNN, CalibratedDetector, PatchKNN
+from ood_lab.detectors import KNN, PatchKNN
 from ood_lab.detectors.deployment.onnx_export import Preprocessing
 from ood_lab.models.image_transforms import evaluation_transform
 
@@ -65,7 +66,7 @@ def exported(request, net, tmp_path_factory):
     batch = torch.stack([TRANSFORM(picture) for picture in images])
     detector = KNN() if request.param == "knn" else PatchKNN(["net.conv"])
     bank = ood_lab.extract_features(net, batch, detectors=detector)
-    held = CalibratedDetector.cross_fitted(detector.fit(bank), bank, 0.1)
+    held = cross_fitted(detector.fit(bank), bank, 0.1)
     file = folder / "it.onnx"
     deviation = ood_lab.export_onnx(file, held, net, pictures(32, 1), transform=TRANSFORM)
     return file, held, detector, deviation
@@ -127,7 +128,7 @@ def test_pictures_are_read_as_in_training(tmp_path):
 
 def test_a_step_that_no_graph_holds_is_named(net, tmp_path, caplog):
     bank = ood_lab.extract_features(net, torch.stack([TRANSFORM(p) for p in pictures(20)]))
-    held = CalibratedDetector.cross_fitted(KNN().fit(bank), bank, 0.1)
+    held = cross_fitted(KNN().fit(bank), bank, 0.1)
     steps = Compose([Resize(20), RandomCrop(16), ToTensor()])
     file = tmp_path / "it.onnx"
     assert ood_lab.export_onnx(file, held, net, pictures(4), transform=steps) is None

@@ -54,7 +54,7 @@ def every_kind(n=30, seed=0):
     return [
         VesselsDataset("train", n, seed),
         VesselsGrid("grid", 1, seed),
-        *(ShiftedVessels(kind, kind, n, seed) for kind in SHIFTS),
+        *(ShiftedVessels(kind, n, seed) for kind in SHIFTS),
     ]
 
 
@@ -102,8 +102,7 @@ def test_identity_follows_every_parameter():
         VesselsDataset("val", 240, 0),
         VesselsDataset("train", 240, 0, prior="paper"),
         VesselsDataset("train", 240, 0, prior="paper", min_per_class=3),
-        VesselsDataset("train", 240, 0, ambiguity=0.5),
-        *(ShiftedVessels("set", kind, 10, 0) for kind in SHIFTS),
+        *(ShiftedVessels(kind, 10, 0) for kind in SHIFTS),
         VesselsGrid("set", 1, 0),
         VesselsGrid("set", 1, 1),
     ]
@@ -195,17 +194,6 @@ def test_shape_agrees_with_characteristics():
     assert (flags["attribute_foot_ring"] == ~ding).all()
 
 
-def test_ambiguity_scales_the_variation():
-    def borrowed(ambiguity):
-        table = VesselsDataset("train", 440, 0, ambiguity=ambiguity).table
-        motifs = table.filter(like="attribute_motif_").to_numpy().argmax(1)
-        return (motifs != table["label"]).mean()
-
-    assert borrowed(0.0) == 0.0
-    # 1/5 at 1, less the ends of the time line, which half the time have no neighbour.
-    assert 0.11 < borrowed(1.0) < 0.26
-
-
 def test_grid_covers_every_cell_but_the_id_one():
     table = VesselsGrid("grid", 3, 0).table
     counts = table.groupby(["semantic_level", "covariate_level"]).size()
@@ -228,13 +216,13 @@ def test_grid_covers_every_cell_but_the_id_one():
     ],
 )
 def test_shifted_sets_hold_their_levels(kind, semantic, covariate):
-    dataset = ShiftedVessels("mine", kind, 60, 0)
+    dataset = ShiftedVessels(kind, 60, 0)
     assert set(dataset.table["true_semantic_level"]) == semantic
     assert set(dataset.table["true_covariate_level"]) == covariate
     assert "semantic_level" not in dataset.table
     assert (dataset.labels == -1).all()
     assert dataset.classes == []
-    assert dataset.table["path"].iat[7] == "vessels://mine/7"
+    assert dataset.table["path"].iat[7] == f"vessels://{kind}/7"
 
 
 def test_declared_order_of_the_sets():
@@ -278,7 +266,6 @@ def test_mask_is_the_object():
     [
         (lambda: VesselsDataset("train", 5, 0, prior="papre"), "did you mean 'paper'"),
         (lambda: VesselsDataset("train", 50, 0, prior="paper"), "min_per_class"),
-        (lambda: ShiftedVessels("mine", "bronze", 5, 0), "transferred_bronze"),
     ],
 )
 def test_mistakes_are_one_line(build, culprit):

@@ -7,7 +7,7 @@ from typing import Any
 from ood_lab.builtin.scenes import SHIFTS, ScenesDataset, ScenesGrid, ShiftedScenes
 from ood_lab.builtin.vessels.datamodule import ImageCount, Images
 from ood_lab.builtin.vessels.datasets import GRID
-from ood_lab.common.arguments import Seed, Share
+from ood_lab.common.arguments import Seed
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageSets, Splits
 
@@ -25,8 +25,6 @@ class ScenesDataModule(OODDataModule):
         per_shift_set: number of images of each shifted set.
         per_cell: images in each of the 35 cells of the grid; 0 = no grid.
         size: height and width of the images, pixels: a multiple of 4 from 64 to 256.
-        breaks: share of the ID scenes of semantic levels 1 to 5.
-        restyled: share of the ID scenes of covariate levels 1 to 5.
         seed: of all images.
         name: of the data, for folders and tables.
         options: see :class:`OODDataModule`.
@@ -42,8 +40,6 @@ class ScenesDataModule(OODDataModule):
         per_shift_set: Images,
         per_cell: ImageCount,
         size: int = 96,
-        breaks: Share = 0.0,
-        restyled: Share = 0.0,
         seed: Seed = 0,
         name: str = "scenes",
         **options: Any,
@@ -53,17 +49,14 @@ class ScenesDataModule(OODDataModule):
         self.per_shift_set = per_shift_set
         self.per_cell = per_cell
         self.size = size
-        self.breaks = breaks
-        self.restyled = restyled
 
     def build_splits(self) -> Splits:
         """Decides place, style and levels of every image; the rest is drawn when asked for."""
         splits: ImageSets = {
-            name: ScenesDataset(name, n, self.seed, self.size, self.breaks, self.restyled)
-            for name, n in self.sizes.items()
+            name: ScenesDataset(name, n, self.seed, self.size) for name, n in self.sizes.items()
         }
         for kind in SHIFTS:
-            splits[kind] = ShiftedScenes(kind, kind, self.per_shift_set, self.seed, self.size)
+            splits[kind] = ShiftedScenes(kind, self.per_shift_set, self.seed, self.size)
         if self.per_cell:
             n = self.per_cell * len(GRID)
             splits["grid"] = ScenesGrid("grid", n, self.seed, self.size)

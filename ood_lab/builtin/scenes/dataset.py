@@ -16,7 +16,6 @@ from ood_lab.builtin.scenes.scene import RENDERER, Scene
 from ood_lab.builtin.scenes.scene_sampling import check_size, sample_scene
 from ood_lab.builtin.vessels.datasets import GRID, RenderedImages
 from ood_lab.builtin.vessels.scene import generator, pick
-from ood_lab.common.hints import check_known
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.pixel_cache import KeptImages
 from ood_lab.schema.arrays import Bools, PixelArray
@@ -106,7 +105,7 @@ class RenderedScenes(RenderedImages):
 
     def paint(self, index: int, scene: Scene) -> PixelArray:
         """The pixels of row ``index``, for those who have its scene already."""
-        return render(scene, generator(self.seed, index, f"{self._stream}/texture"))
+        return render(scene, self.texture(index))
 
     def _render(self, index: int) -> PixelArray:
         return self.paint(index, self.scene(index))
@@ -198,16 +197,14 @@ class ShiftedScenes(ScenesGrid):
     whole, not by level, hence not under the names of the grid.
 
     Args:
-        name: name of the set, also names the random stream.
-        kind: one of ``SHIFTS``.
+        kind: one of ``SHIFTS``, also the name of the set.
         n: number of images.
         seed: base seed, >= 0.
         size: height and width of the images, pixels.
 
     Raises:
-        UserError: an unknown kind, or a size that no style can paint.
+        UserError: a size that no style can paint.
     """
 
-    def __init__(self, name: str, kind: str, n: int, seed: int, size: int = 96) -> None:
-        check_known([kind], SHIFTS, f"scenes '{name}': kind={{name}}")
-        super().__init__(name, n, seed, size, SHIFTS[kind], "true_")
+    def __init__(self, kind: str, n: int, seed: int, size: int = 96) -> None:
+        super().__init__(kind, n, seed, size, SHIFTS[kind], "true_")

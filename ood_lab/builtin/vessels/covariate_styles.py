@@ -13,7 +13,6 @@ import numpy as np
 from ood_lab.builtin.vessels.drawings.backgrounds import (
     blur,
     edges,
-    grain,
     hue,
     pixelate,
     rgb,
@@ -57,8 +56,8 @@ class Layers:
         return smooth(self.rng, cells, size=self.size)
 
     def grain(self, amount: float) -> Array:
-        """White noise of the image's size, see ``grain``."""
-        return grain(self.rng, amount, self.size)
+        """White grey noise, uniform with standard deviation ``amount``, ``[H, H]``."""
+        return (self.rng.random(self.alpha.shape, np.float32) - 0.5) * (amount * 12**0.5)
 
     def grey(self, image: Array) -> Array:
         """A grey image ``[H, H]`` as ``[3, H, H]``."""

@@ -14,7 +14,7 @@ from ood_lab.builtin.vessels import (
     VesselsDataset,
     VesselsGrid,
 )
-from ood_lab.common.arguments import Positive, Remedy, Seed
+from ood_lab.common.arguments import Remedy, Seed
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageSets, Splits
 from ood_lab.data.transforms.background_replacement import Backgrounds
@@ -41,7 +41,6 @@ class VesselsDataModule(OODDataModule):
         per_cell: images in each of the 35 cells of the grid; 0 = no grid.
         prior: ``balanced``, or ``paper`` for a long-tailed distribution of classes.
         min_per_class: fewest images of a class in each ID set under the long tail.
-        ambiguity: scale of the variation within a class; 1 leaves about 90% accuracy.
         seed: of all images.
         name: of the data, for folders and tables.
         shift_order: of the OOD sets, for DAD; None = the declared one of the five kinds.
@@ -59,7 +58,6 @@ class VesselsDataModule(OODDataModule):
         per_cell: ImageCount,
         prior: str = "balanced",
         min_per_class: ImageCount = 20,
-        ambiguity: Positive = 1.0,
         seed: Seed = 0,
         name: str = "vessels",
         shift_order: Sequence[str] | None = None,
@@ -73,18 +71,17 @@ class VesselsDataModule(OODDataModule):
         self.per_cell = per_cell
         self.prior = prior
         self.min_per_class = min_per_class
-        self.ambiguity = ambiguity
 
     def build_splits(self) -> Splits:
         """Draws what is on every image; the images themselves are rendered when asked for."""
         splits: ImageSets = {
-            name: VesselsDataset(name, n, self.seed, self.prior, self.ambiguity, self.min_per_class)
+            name: VesselsDataset(name, n, self.seed, self.prior, self.min_per_class)
             for name, n in self.sizes.items()
         }
         for kind in SHIFTS if self.per_shift_set else ():
-            splits[kind] = ShiftedVessels(kind, kind, self.per_shift_set, self.seed, self.ambiguity)
+            splits[kind] = ShiftedVessels(kind, self.per_shift_set, self.seed)
         if self.per_cell:
-            splits["grid"] = VesselsGrid("grid", self.per_cell, self.seed, self.ambiguity)
+            splits["grid"] = VesselsGrid("grid", self.per_cell, self.seed)
         return splits
 
     def own_backgrounds(self) -> Backgrounds:

@@ -40,9 +40,19 @@ GRID = tuple(product(range(6), range(6)))[1:]
 
 
 class RenderedImages(ImageDataset):
-    """Images rendered on demand and kept after their first use, see ``KeptImages``."""
+    """Images rendered on demand and kept after their first use, see ``KeptImages``.
 
+    Attributes:
+        seed: base seed.
+    """
+
+    seed: int
+    _stream: str
     _kept: KeptImages
+
+    def texture(self, index: int) -> RandomStream:
+        """What gives row ``index`` its fine texture."""
+        return generator(self.seed, index, f"{self._stream}/texture")
 
     @abstractmethod
     def _render(self, index: int) -> PixelArray:
@@ -80,7 +90,7 @@ class RenderedVessels(RenderedImages):
         names: ValueNames,
     ) -> None:
         self._scenes = scenes
-        self._seed = seed
+        self.seed = seed
         self._stream = stream
         self._kept = KeptImages(len(scenes), SIZE, SIZE)
         described = {
@@ -95,8 +105,7 @@ class RenderedVessels(RenderedImages):
         super().__init__(name, table, classes, digest.hexdigest(), names)
 
     def _render(self, index: int) -> PixelArray:
-        texture = generator(self._seed, index, f"{self._stream}/texture")
-        return render(self._scenes[index], texture)
+        return render(self._scenes[index], self.texture(index))
 
     def load_mask(self, index: int) -> Bools:
         """Returns the foreground of row ``index``, ``[64, 64] bool``."""
@@ -111,11 +120,11 @@ class _Shift:
     styles: Sequence[str]
     backgrounds: Sequence[str] = ()
 
-    def sample(self, rng: RandomStream, index: int, ambiguity: float) -> VesselScene:
+    def sample(self, rng: RandomStream, index: int) -> VesselScene:
         """A scene; dated vessels visit all 22 pairs of category and period in turn."""
         if not self.nouns:
             category, period = _cycle(index)
-            bronze = sample_bronze(rng, category, period, ambiguity)
+            bronze = sample_bronze(rng, category, period)
             return sample_vessel_scene(rng, bronze, pick(rng, self.styles))
         noun, style = pick(rng, self.nouns), pick(rng, self.styles)
         background = pick(rng, self.backgrounds) if self.backgrounds else None
@@ -141,8 +150,6 @@ class VesselsDataset(RenderedVessels):
         seed: base seed, >= 0.
         prior: ``balanced`` visits the 22 (category, period) pairs in turn; ``paper`` draws them
             from a long tail of about 45 to 1, as excavated bronzes have it.
-        ambiguity: scale of the within-period variation; 0 = the period's mean measures
-            and ornament (lids and pendants stay a matter of chance).
         min_per_class: under a long-tailed prior the first ``11 * min_per_class`` rows visit the
             periods in turn, so that none is missing.
 
@@ -156,7 +163,6 @@ class VesselsDataset(RenderedVessels):
         n: int,
         seed: int,
         prior: str = "balanced",
-        ambiguity: float = 1.0,
         min_per_class: int = 20,
     ) -> None:
         check_known([prior], PRIORS, f"vessels '{name}': prior={{name}}")
@@ -175,7 +181,7 @@ class VesselsDataset(RenderedVessels):
             if cumulative is not None and index >= in_turn:
                 cell = int(np.searchsorted(cumulative, rng.random(), side="right"))
                 category, period = divmod(cell, len(PERIODS))
-            bronzes.append(sample_bronze(rng, category, period, ambiguity))
+            bronzes.append(sample_bronze(rng, category, period))
             scenes.append(sample_vessel_scene(rng, bronzes[-1], pick(rng, STYLES_OF_LEVEL[0])))
         attributes = pd.DataFrame([bronze.attributes() for bronze in bronzes])
         columns = {
@@ -203,14 +209,13 @@ class _OodVessels(RenderedVessels):
         name: str,
         n: int,
         seed: int,
-        ambiguity: float,
         shifts: Sequence[_Shift],
         stream: str,
         prefix: str,
     ) -> None:
         scenes = [
             shifts[index % len(shifts)].sample(
-                generator(seed, index, f"{stream}/scene"), index // len(shifts), ambiguity
+                generator(seed, index, f"{stream}/scene"), index // len(shifts)
             )
             for index in range(n)
         ]
@@ -252,20 +257,13 @@ class ShiftedVessels(_OodVessels):
     sets are read as a whole, not by level, hence not under the names of the grid.
 
     Args:
-        name: name of the set, also names the random stream.
-        kind: one of ``SHIFTS``.
+        kind: one of ``SHIFTS``, also the name of the set.
         n: number of images.
         seed: base seed, >= 0.
-        ambiguity: see ``VesselsDataset``.
-
-    Raises:
-        UserError: an unknown kind.
     """
 
-    def __init__(self, name: str, kind: str, n: int, seed: int, ambiguity: float = 1.0) -> None:
-        check_known([kind], SHIFTS, f"vessels '{name}': kind={{name}}")
-        stream = f"shift/{kind}/{name}"
-        super().__init__(name, n, seed, ambiguity, [SHIFTS[kind]], stream, "true_")
+    def __init__(self, kind: str, n: int, seed: int) -> None:
+        super().__init__(kind, n, seed, [SHIFTS[kind]], f"shift/{kind}/{kind}", "true_")
 
 
 class VesselsGrid(_OodVessels):
@@ -279,13 +277,12 @@ class VesselsGrid(_OodVessels):
         name: name of the set, also names the random stream.
         per_cell: images in each cell.
         seed: base seed, >= 0.
-        ambiguity: see ``VesselsDataset``.
     """
 
-    def __init__(self, name: str, per_cell: int, seed: int, ambiguity: float = 1.0) -> None:
+    def __init__(self, name: str, per_cell: int, seed: int) -> None:
         shifts = [_Shift(NOUNS_OF_LEVEL.get(s, ()), STYLES_OF_LEVEL[c]) for s, c in GRID]
         n = per_cell * len(GRID)
-        super().__init__(name, n, seed, ambiguity, shifts, f"grid/{name}", "")
+        super().__init__(name, n, seed, shifts, f"grid/{name}", "")
 
 
 @dataclass

@@ -50,7 +50,7 @@ class CappedBankDetector(Detector):
 
 
 def automatic_neighbours(detector: Detector, bank: FeatureBank, rows: Tensor, largest: int) -> int:
-    """The k of ``rows`` of a bank by :func:`~ood_lab.neighbours.neighbour_count`, which is told."""
+    """The k of ``rows`` by :func:`~ood_lab.neighbours.neighbour_count`; see ``chosen``."""
     n, present = group_count(bank, rows), bank.derived.classes_present
     k = neighbour_count(n, present, largest)
     detector.chosen = neighbours_in_words(k, n, present, unit_of(bank))

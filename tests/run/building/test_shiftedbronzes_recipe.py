@@ -27,7 +27,7 @@ def root(tmp_path):
         boxes += [(path, name.removeprefix("attribute_"), 0, 0, 9, 9) for name in there]
     for seed, name in enumerate(OOD):
         kind = "general" if name in GENERAL else name
-        shifted = ShiftedVessels(kind, kind, 20, seed=seed)
+        shifted = ShiftedVessels(kind, 20, seed=seed)
         for i in range(len(shifted)):
             folder = f"general/{name}" if name in GENERAL else name
             place = root / (("sketch", "rubbing")[i % 2] if name == "sketch_rubbing" else folder)

@@ -33,11 +33,6 @@ def smooth(rng: RandomStream, cells: int, channels: int | None = None, size: int
     return matrix @ knots @ matrix.T
 
 
-def grain(rng: RandomStream, amount: float, size: int = SIZE) -> Array:
-    """White grey noise, uniform with standard deviation ``amount``, ``[size, size]``."""
-    return (rng.random((size, size), np.float32) - 0.5) * (amount * 12**0.5)
-
-
 def blur(image: Array, passes: int) -> Array:
     """``passes`` rounds of the separable [1, 2, 1] / 4 filter (variance 1/2 pixel^2 a round)."""
     for _ in range(passes):

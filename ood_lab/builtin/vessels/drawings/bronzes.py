@@ -127,22 +127,21 @@ class Bronze:
         return draw(self, np.abs(u), v)
 
 
-def sample_bronze(rng: RandomStream, category: int, period: int, ambiguity: float) -> Bronze:
+def sample_bronze(rng: RandomStream, category: int, period: int) -> Bronze:
     """Draws one vessel of a period.
 
-    ``ambiguity`` scales every deviation from the period's mean: the standard deviation of each
-    measure, and the chance that the ornament (1/5 at 1), leg or ear (1/10 each) comes from a
-    neighbouring period.
+    Its measures deviate from the period's mean, and the ornament (chance 1/5), leg or ear (1/10
+    each) may come from a neighbouring period.
     """
     mean = PERIODS[period]
     step = 1 if rng.random() < 0.5 else -1
     other = PERIODS[min(max(period + step, 0), len(PERIODS) - 1)]
 
     def borrowed(chance: float) -> bool:
-        return rng.random() < chance * ambiguity
+        return rng.random() < chance
 
     def jitter(value: float, spread: float) -> float:
-        return value * float(np.exp(ambiguity * spread * rng.standard_normal()))
+        return value * float(np.exp(spread * rng.standard_normal()))
 
     ding = CATEGORIES[category] == "ding"
     return Bronze(

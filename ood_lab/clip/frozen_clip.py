@@ -10,9 +10,7 @@ import torch.nn.functional as F
 from open_clip.coca_model import CoCa
 from open_clip.model import CLIP, CustomTextCLIP
 from open_clip.modified_resnet import ModifiedResNet
-from open_clip.timm_model import TimmModel
 from open_clip.transformer import TextTransformer, VisionTransformer, text_global_pool
-from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
@@ -123,16 +121,16 @@ class ClipModel(KeyedModule):
         """
         return _text_tower(self.model, self.name).token_embedding(ids)
 
-    def text_from_embeddings(self, embeddings: Tensor, ids: Tensor, crop: bool = False) -> Tensor:
+    def text_from_embeddings(self, embeddings: Tensor, ids: Tensor) -> Tensor:
         """Text features of prompts given as token embeddings.
 
-        Equals :meth:`encode_text` where ``embeddings`` are those of ``ids``.
+        Equals :meth:`encode_text` where ``embeddings`` are those of ``ids``. The padding after the
+        longest text is skipped, but not in text towers in which padding counts (bidirectional, or
+        pooled at the last position).
 
         Args:
             embeddings: ``[N, L, w]``, positions not yet added.
             ids: token ids of the same layout, ``[N, L]``: they say where each text ends.
-            crop: skip the padding after the longest text; ignored for text towers in which
-                padding counts (bidirectional, or pooled at the last position).
 
         Returns:
             ``[N, d] float32``, normalised, with gradients to ``embeddings``.
@@ -141,7 +139,7 @@ class ClipModel(KeyedModule):
             UserError: this text tower does not take embeddings.
         """
         tower = _text_tower(self.model, self.name)
-        return _normalised(_text_features(tower, self.model, embeddings, ids, crop))
+        return _normalised(_text_features(tower, self.model, embeddings, ids))
 
     def image_features_and_local(self, images: Tensor) -> GlobalAndLocal:
         """Global features ``[B, d]`` and features of all regions ``[B, P, d]`` in the same space.
@@ -204,23 +202,21 @@ def _text_tower(model: nn.Module, name: str) -> Any:
     return owner
 
 
-def _text_features(
-    tower: Any, model: nn.Module, embeddings: Tensor, ids: Tensor, crop: bool
-) -> Tensor:
+def _text_features(tower: Any, model: nn.Module, embeddings: Tensor, ids: Tensor) -> Tensor:
     """Features ``[N, d]``, not normalised, of ``embeddings [N, L, w]`` laid out as ``ids [N, L]``.
 
     ``x = transformer(e + positions)``, ``t = proj(pool(ln(x)))``: what ``encode_text`` does after
     its look-up of the embeddings ``e``, so that learned vectors can replace words (CoOp,
     arXiv:2109.01134).
-    With ``crop``, only positions up to the end of the longest text are computed, where no later
-    position can matter (causal attention, pooled at the end of the text).
+    Only positions up to the end of the longest text are computed where no later one can matter
+    (causal attention, pooled at the end of the text).
     """
     # Under the names that CLIP has on the model and CustomTextCLIP on its text tower.
     separate = tower is not model
     pool = tower.pool_type if separate else tower.text_pool_type
     end_id = tower.eos_id if separate else tower.text_eos_id
     mask = tower.attn_mask
-    if crop and mask is not None and pool in _POOLED_AT_THE_END:
+    if mask is not None and pool in _POOLED_AT_THE_END:
         ends = ids.argmax(-1) if pool == "argmax" else (ids == end_id).int().argmax(-1)
         length = int(ends.max()) + 1
         embeddings, ids = embeddings[:, :length], ids[:, :length]
@@ -264,21 +260,14 @@ def _local_features(visual: Any, images: Tensor, name: str) -> GlobalAndLocal:
             return _vit(visual, images)
         pooling = visual.pool_type if plain else "attention"
         raise _unsupported(name, f"a vision transformer with '{pooling}' pooling")
-    if isinstance(visual, TimmModel):
-        trunk, tower = visual.trunk, f"timm's {type(visual.trunk).__name__}"
-        if isinstance(trunk, TimmVisionTransformer):
-            if trunk.global_pool == "token" and trunk.attn_pool is None:
-                return _timm_vit(visual, images)
-            tower += f" with '{trunk.global_pool}' pooling"
-        raise _unsupported(name, tower)
     raise _unsupported(name, type(visual).__name__)
 
 
 def _unsupported(name: str, tower: str) -> LocalFeaturesUnsupported:
     return LocalFeaturesUnsupported(
-        f"{name} has no local features: its image tower is {tower}, and only vision transformers "
-        "with a class token and open_clip's ResNets have them; choose one of those, or a method "
-        "that does not need them"
+        f"{name} has no local features: its image tower is {tower}, and only open_clip's own "
+        "vision transformers with a class token and ResNets have them; choose one of those, or a "
+        "method that does not need them"
     )
 
 
@@ -299,18 +288,6 @@ def _resnet(visual: ModifiedResNet, images: Tensor) -> GlobalAndLocal:
     pool = visual.attnpool
     cells = out["image_intermediates"][0].permute(0, 2, 3, 1)
     return out["image_features"], pool.c_proj(pool.v_proj(cells)).flatten(1, 2)
-
-
-def _timm_vit(visual: TimmModel, images: Tensor) -> GlobalAndLocal:
-    trunk = visual.trunk
-    x = trunk._pos_embed(trunk.patch_embed(images))
-    x = trunk.norm_pre(trunk.patch_drop(x))
-    for block in trunk.blocks[:-1]:
-        x = block(x)
-    last: nn.Module = trunk.blocks[-1]
-    pooled = visual.head(trunk.forward_head(trunk.norm(last(x))))
-    regions = trunk.norm(last(x, attn_mask=_self_only(x)))[:, trunk.num_prefix_tokens :]
-    return pooled, visual.head(trunk.fc_norm(regions))
 
 
 def _self_only(x: Tensor) -> Tensor:

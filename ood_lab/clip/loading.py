@@ -213,17 +213,14 @@ def _build(source: ClipSource, weights: Path, quick_gelu: bool, precision: str) 
             f"QuickGELU mismatch: {weights} is an archive of OpenAI, trained with QuickGELU; "
             "set clip.quick_gelu=true"
         )
-    model = create(
+    return create(
         source.name,
-        pretrained=None if archive or source.folder else str(weights),
-        load_weights=not archive,
+        pretrained=None if source.folder else str(weights),
         precision=precision,
         quick_gelu=quick_gelu,
         preprocess=with_keys(source.preprocess, _IMAGE_KEYS),
+        weights_only=not archive,
     )
-    if archive:
-        _load_torchscript(model, weights, source.name)
-    return model
 
 
 def create(
@@ -234,6 +231,7 @@ def create(
     precision: str = "fp32",
     quick_gelu: bool | None = None,
     preprocess: Settings | None = None,
+    weights_only: bool = True,
 ) -> nn.Module:
     """``open_clip.create_model`` without its chatter.
 
@@ -250,6 +248,7 @@ def create(
                 precision=precision,
                 force_preprocess_cfg=preprocess,
                 pretrained_text=False,
+                weights_only=weights_only,
                 **changes,
             )
     except Exception as error:  # a foreign file can break the readers in many ways
@@ -281,15 +280,6 @@ def _is_torchscript(path: Path) -> bool:
         return False
     with zipfile.ZipFile(path) as archive:
         return any(name.rpartition("/")[2] == "constants.pkl" for name in archive.namelist())
-
-
-def _load_torchscript(model: nn.Module, path: Path, name: str) -> None:
-    """Copies the tensors of an archive (fp16 as published) into a model of the named shape."""
-    with reported_as(f"{path} does not fit {name} or cannot be read: {{reason}}", RuntimeError):
-        state = dict(torch.jit.load(path, map_location="cpu").state_dict())
-        for extra in ("input_resolution", "context_length", "vocab_size"):
-            state.pop(extra, None)
-        model.load_state_dict(state)
 
 
 #: Words with their hyphens, or one other character.

@@ -19,7 +19,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.weights import load_weights, saved_entry
-from ood_lab.prompts.learned_texts import ContextPrompts, OutlierPrompts, Position
+from ood_lab.prompts.learned_texts import ContextPrompts, OutlierPrompts
 
 log = logging.getLogger(__name__)
 #: Learned vectors of a text, far more than any context holds, and texts.
@@ -94,8 +94,7 @@ class PromptBackbone(TextHead):
         if saved["template"] != self.prompts.template:
             raise UserError(
                 f"the prompts in {source} read '{saved['template']}', here "
-                f"'{self.prompts.template}': set model.backbone.n_ctx, position and class_specific "
-                "as in that training"
+                f"'{self.prompts.template}': set model.backbone.n_ctx as in that training"
             )
         there, here = saved["clip"], self.settings["clip"]
         if there["weights_sha256"] != here["weights_sha256"]:
@@ -159,8 +158,6 @@ def prompt_backbone(
     input_size: int | None = None,
     n_ctx: Tokens = 16,
     ctx_init: str | None = None,
-    class_specific: bool = False,
-    position: Position = "end",
 ) -> PromptBackbone:
     """Prompts of CoOp and LoCoOp for the classes of the data.
 
@@ -172,15 +169,13 @@ def prompt_backbone(
         input_size: side of the training images in pixels, checked.
         n_ctx: see :class:`ContextPrompts`, like all that follow.
         ctx_init: words to start from.
-        class_specific: own vectors for each class.
-        position: of the class name.
 
     Raises:
         UserError: another number of names, or of pixels; see :class:`ContextPrompts`.
     """
     names = checked_names(classes, classnames, num_classes, "model.backbone.classnames")
     check_size(clip, input_size)
-    prompts = ContextPrompts(clip, names, n_ctx, ctx_init, class_specific, position)
+    prompts = ContextPrompts(clip, names, n_ctx, ctx_init)
     return _checked(PromptBackbone(clip, names, prompts))
 
 

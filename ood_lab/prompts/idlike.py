@@ -15,7 +15,7 @@ from torchvision.transforms import Compose, RandomHorizontalFlip, RandomResizedC
 from ood_lab.clip import zero_shot_weights
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Batch, Tensors
-from ood_lab.detectors.base import DetectorRefusal, with_settings
+from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
@@ -189,7 +189,6 @@ class IDLikeColumn(BankColumn):
         return id_log_odds(*(features @ head.weight.double().T for head in heads))
 
 
-@with_settings
 class IDLikeScore(NetworkDetector):
     r"""Negative log-odds of the classes against the outlier prompts (ID-like, arXiv:2311.15243).
 
@@ -197,20 +196,14 @@ class IDLikeScore(NetworkDetector):
 
     The authors' score is -P of ``P = Σ_c softmax_c`` over all texts, which is the sigmoid of -s:
     the order is the same, but in float32 P is 1 for most ID images, which then tie.
-
-    Args:
-        probability: the authors' number in place of the log-odds.
     """
 
     name = "idlike"
     extraction_hook = IDLikeColumn()
 
-    probability: bool = False
-
     def score(self, bank: FeatureBank) -> Tensor:
-        """-log-odds, or -P in [-1, 0], ``[N]``."""
-        odds = self.values(bank).double()
-        return -odds.sigmoid() if self.probability else -odds
+        """-log-odds, ``[N]``."""
+        return -self.values(bank).double()
 
 
 class RandomViews:

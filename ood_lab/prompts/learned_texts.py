@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +10,6 @@ from torch import Tensor, nn
 from ood_lab.clip import ClipModel
 from ood_lab.common.errors import UserError
 
-#: Where the class name stands among the learned vectors.
-Position = Literal["end", "middle", "front"]
 #: Of the normal distribution that learned vectors start from.
 _STD = 0.02
 
@@ -88,31 +85,27 @@ class LearnedTexts(nn.Module):
         The text tower runs up to the end of the longest text where later positions cannot matter.
         """
         embeddings = self.embeddings.masked_scatter(self.learned[..., None], vectors)
-        return clip.text_from_embeddings(embeddings, self.ids, crop=True)
+        return clip.text_from_embeddings(embeddings, self.ids)
 
 
 class ContextPrompts(nn.Module):
-    """One text per class: M learned vectors around the class name, ended by a full stop.
+    """One text per class: ``[M learned vectors] name .``, the same vectors in all of them.
 
-    ``[ctx] name .`` (end), ``[first half] name [second half] .`` (middle), ``name [ctx] .``
-    (front). As in CoOp's code, ``name.`` is encoded as a whole and its first k tokens are the
-    name, where k is the length of the name encoded by itself: of "kite (bird of prey)." the last
-    token is ")." and there is no other stop.
+    ``name.`` is encoded as a whole: of "kite (bird of prey)." the last token is ")." and there is
+    no other stop.
 
     Args:
         clip: gives tokens and embeddings.
         classnames: C names; ``_`` is read as a space.
         n_ctx: M; not used with ``ctx_init``.
         ctx_init: words that the vectors start from, one vector a token; None = N(0, 0.02²).
-        class_specific: own vectors for each class (CSC).
-        position: of the class name.
 
     Attributes:
-        ctx: ``[M, w]`` or, class-specific, ``[C, M, w]``.
+        ctx: ``[M, w]``.
         template: the layout in words.
 
     Raises:
-        UserError: no vector, an unknown position, or a prompt that does not fit.
+        UserError: no vector, or a prompt that does not fit.
     """
 
     def __init__(
@@ -121,45 +114,25 @@ class ContextPrompts(nn.Module):
         classnames: Sequence[str],
         n_ctx: int = 16,
         ctx_init: str | None = None,
-        class_specific: bool = False,
-        position: Position = "end",
     ) -> None:
         super().__init__()
-        if position not in get_args(Position):
-            raise UserError(
-                f"model.backbone.position={position}: choose {', '.join(get_args(Position))}"
-            )
         words = encode(clip, ctx_init) if ctx_init else None
         n_ctx = n_ctx if words is None else len(words)
         if n_ctx < 1:
             raise UserError(f"model.backbone.n_ctx={n_ctx}: at least one vector is learned")
-        before = {"end": n_ctx, "middle": n_ctx // 2, "front": 0}[position]
-        rows: list[list[int | None]] = []
-        for name in classnames:
-            k, tokens = len(encode(clip, name)), encode(clip, f"{name}.")
-            after = n_ctx - before
-            rows.append([*[None] * before, *tokens[:k], *[None] * after, *tokens[k:]])
+        rows = [[*[None] * n_ctx, *encode(clip, f"{name}.")] for name in classnames]
         self.texts = LearnedTexts(clip, rows, classnames)
-        self.ctx = nn.Parameter(self._start(clip, n_ctx, words, class_specific))
-        parts = [f"[{n}]" for n in (before, n_ctx - before)]
-        suffix = ", vectors of each class" if class_specific else ""
-        self.template = " ".join(p for p in (parts[0], "{}", parts[1]) if p != "[0]") + "." + suffix
-
-    def _start(
-        self, clip: ClipModel, n_ctx: int, words: list[int] | None, class_specific: bool
-    ) -> Tensor:
-        classes, width = len(self.texts.ids), self.texts.embeddings.shape[-1]
         if words is None:
-            shape = (classes, n_ctx, width) if class_specific else (n_ctx, width)
-            return _STD * torch.randn(shape, device=clip.device)
-        with torch.no_grad():
-            vectors = clip.embed_tokens(torch.tensor([words], device=clip.device))[0].float()
-        return vectors.repeat(classes, 1, 1) if class_specific else vectors.clone()
+            vectors = _STD * torch.randn(n_ctx, self.texts.embeddings.shape[-1], device=clip.device)
+        else:
+            with torch.no_grad():
+                vectors = clip.embed_tokens(torch.tensor([words], device=clip.device))[0].float()
+        self.ctx = nn.Parameter(vectors.clone())
+        self.template = f"[{n_ctx}] {{}}."
 
     def features(self, clip: ClipModel) -> Tensor:
         """Text features of the classes, ``[C, d]``, normalised, with gradients to ``ctx``."""
-        n, vectors = len(self.texts.ids), self.ctx
-        return self.texts.features(clip, vectors.expand((n, *vectors.shape[-2:])))
+        return self.texts.features(clip, self.ctx.expand(len(self.texts.ids), -1, -1))
 
 
 class OutlierPrompts(nn.Module):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
-from torch.nn.utils import parametrizations
 from torch.utils.data import DataLoader, Dataset
 
 from ood_lab.common.arguments import BatchSize, Count, Positive, Seed, Share
@@ -128,9 +127,8 @@ class LaidTraining(LightningModule):
         L_h = \max(0, d_h(near) - d_h(far) + \alpha)
 
     on triplets (start; other label, same template; same label, other template), see
-    :class:`Triplets`. ``penalty`` is the paper's loss; the export takes the nearest orthogonal
-    matrix, which changes next to nothing at ``lambda = 1``. ``cayley`` keeps W
-    orthogonal at every step instead (no ``lambda``; a step at l = 768 takes .3 s on two cores).
+    :class:`Triplets`. The export takes the nearest orthogonal matrix, which changes next to nothing
+    at ``lambda = 1``.
 
     A share of the labels and of the templates is held out; ``val/`` numbers come from triplets of
     these only: ``accuracy_semantic``, ``accuracy_covariate``, ``orthogonality_error`` and the
@@ -144,7 +142,6 @@ class LaidTraining(LightningModule):
         grid: text features of labels x templates.
         clip: identity of the CLIP they come from, kept with the exported W.
         margin: alpha.
-        orthogonality: ``penalty`` or ``cayley``.
         penalty: lambda.
         lr: of Adam.
         batch_size: triplets per step.
@@ -162,7 +159,6 @@ class LaidTraining(LightningModule):
         grid: FeatureGrid,
         clip: Mapping[str, str],
         margin: float = 0.3,
-        orthogonality: Literal["penalty", "cayley"] = "penalty",
         penalty: float = 1.0,
         lr: Positive = 1e-3,
         batch_size: BatchSize = 256,
@@ -180,12 +176,7 @@ class LaidTraining(LightningModule):
         # nn.Linear computes f A^T, so its weight is W^T.
         self.projection = nn.Linear(width, width, bias=False)
         generator = random_numbers(seed)
-        start = nn.init.orthogonal_(torch.empty(width, width), generator=generator)
-        if orthogonality == "cayley":
-            parametrizations.orthogonal(self.projection, orthogonal_map="cayley")
-            self.projection.weight = start
-        else:
-            self.projection.weight.data = start
+        nn.init.orthogonal_(self.projection.weight, generator=generator)
         self.labels = _held_out_split(grid.shape[0], held_out, generator)
         self.templates = _held_out_split(grid.shape[1], held_out, generator)
 
@@ -197,7 +188,7 @@ class LaidTraining(LightningModule):
     def decomposition(self) -> Decomposition:
         """The trained split, with W made exactly orthogonal."""
         options = dict(self.hparams)
-        keys = ("margin", "orthogonality", "penalty", "lr", "batch_size", "held_out", "seed")
+        keys = ("margin", "penalty", "lr", "batch_size", "held_out", "seed")
         details: Facts = {key: options[key] for key in keys}
         details |= {"steps": self.global_step, "labels": self.grid.shape[0]}
         details |= {"templates": self.grid.shape[1]}
@@ -228,9 +219,7 @@ class LaidTraining(LightningModule):
             )
             semantic, covariate = (hinge_loss(distances, margin) for distances in halves)
             error = orthogonality_error(W)
-            loss = semantic + covariate
-            if self.hparams["orthogonality"] == "penalty":
-                loss = loss + self.hparams["penalty"] * error
+            loss = semantic + covariate + self.hparams["penalty"] * error
         terms = {"loss": loss, "loss_semantic": semantic, "loss_covariate": covariate}
         terms["orthogonality_error"] = error
         logged = {f"train/{name}": value.detach() for name, value in terms.items()}

@@ -32,7 +32,6 @@ CONFIGS = {
     ),
     "t-resnet": model(RESNET),
     "t-timm": model(TIMM_TOKEN),
-    "t-timm-avg": model({**TIMM, "timm_pool": "avg", "timm_proj": "linear"}),
     "t-vit-avg": model({**VIT, "pool_type": "avg"}),
     "t-coca": model(
         {**VIT, "attentional_pool": True, "attn_pooler_heads": 2, "output_tokens": True},

@@ -21,16 +21,9 @@ def ids(prompts, row=0):
     return tokens[: tokens.index(END) + 1]
 
 
-@pytest.mark.parametrize(
-    ("position", "expected"),
-    [
-        ("end", [START, X, X, X, X, *SHARK, STOP, END]),
-        ("middle", [START, X, X, *SHARK, X, X, STOP, END]),
-        ("front", [START, *SHARK, X, X, X, X, STOP, END]),
-    ],
-)
-def test_layouts(position, expected):
-    prompts = ContextPrompts(clip("t-vit"), NAMES, n_ctx=4, position=position)
+def test_the_layout():
+    expected = [START, X, X, X, X, *SHARK, STOP, END]
+    prompts = ContextPrompts(clip("t-vit"), NAMES, n_ctx=4)
     assert ids(prompts) == expected  # the end is token M + k + 2
     assert prompts.texts.ids.shape == (2, 77)
     learned = [i for i, token in enumerate(expected) if token == X]
@@ -46,10 +39,9 @@ def test_the_usual_layout_is_what_the_tokenizer_makes():
 
 
 @pytest.mark.parametrize("name", ["t-vit", "t-custom", "t-eos", "t-bidirectional", "t-resnet"])
-@pytest.mark.parametrize("class_specific", [False, True])
-def test_words_as_vectors_give_the_features_of_the_words(name, class_specific):
+def test_words_as_vectors_give_the_features_of_the_words(name):
     model = clip(name)
-    prompts = ContextPrompts(model, NAMES, ctx_init="a_photo of a", class_specific=class_specific)
+    prompts = ContextPrompts(model, NAMES, ctx_init="a_photo of a")
     assert prompts.ctx.shape[-2] == 4
     texts = ["a photo of a great white shark.", "a photo of a cat."]
     torch.testing.assert_close(prompts.features(model), model.encode_text(texts))
@@ -68,26 +60,11 @@ def test_a_name_and_its_full_stop_are_encoded_together(name):
     torch.testing.assert_close(prompts.features(model), expected)
 
 
-@pytest.mark.parametrize("position", ["middle", "front"])
-def test_the_stop_of_other_positions_is_what_follows_the_name(position):
-    """The layout of CoOp's code: of the tokens of "name.", as many as the name alone has."""
-    model = clip("t-vit")
-    name = model.tokenizer.encode("kite (bird of prey)")
-    *words, joined = model.tokenizer.encode("kite (bird of prey).")
-    assert len(name) == len(words) + 1  # ")." is one token
-    row = ids(ContextPrompts(model, ["kite (bird of prey)"], n_ctx=4, position=position))
-    before = [X, X] if position == "middle" else []
-    assert row == [START, *before, *words, joined, *[X] * (4 - len(before)), END]
-
-
 def test_vectors_lie_where_the_layout_says():
     model = clip("t-vit")
-    prompts = ContextPrompts(model, NAMES, n_ctx=4, class_specific=True, position="middle")
-    shark, cat = prompts.ctx.detach()
-    embedded = prompts.texts.embeddings
-    by_hand = embedded.clone()
-    by_hand[0, 1:3], by_hand[0, 6:8] = shark[:2], shark[2:]
-    by_hand[1, 1:3], by_hand[1, 4:6] = cat[:2], cat[2:]
+    prompts = ContextPrompts(model, NAMES, n_ctx=4)
+    by_hand = prompts.texts.embeddings.clone()
+    by_hand[:, 1:5] = prompts.ctx.detach()
     expected = model.text_from_embeddings(by_hand, prompts.texts.ids)
     torch.testing.assert_close(prompts.features(model), expected)
 
@@ -108,7 +85,6 @@ def test_outlier_prompts_share_all_vectors_but_one():
     [
         ({"n_ctx": 72}, "the prompt of 'great_white_shark' has 78 tokens, t-vit takes 77"),
         ({"n_ctx": 0}, "n_ctx=0"),
-        ({"position": "back"}, "end, middle, front"),
     ],
 )
 def test_prompts_that_cannot_be(options, named):

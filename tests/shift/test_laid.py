@@ -125,15 +125,13 @@ def test_polar_factor_is_the_nearest_orthogonal_matrix():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("orthogonality", ["penalty", "cayley"])
-def test_planted_factors_are_recovered(orthogonality):
+def test_planted_factors_are_recovered():
     seed_everything(0, verbose=False)
     grid, basis = planted_grid()
     module = LaidTraining(
         grid,
         CLIP,
         margin=0.5,
-        orthogonality=orthogonality,
         lr=1e-2,
         batch_size=64,
         steps_per_epoch=75,
@@ -150,10 +148,9 @@ def test_planted_factors_are_recovered(orthogonality):
     logged = {name: float(value) for name, value in trainer.logged_metrics.items()}
     assert logged["val/accuracy_semantic"] > 0.95
     assert logged["val/accuracy_covariate"] > 0.95
-    exact = orthogonality == "cayley"
-    assert logged["val/orthogonality_error"] < (1e-6 if exact else 0.05)
+    assert logged["val/orthogonality_error"] < 0.05
     total = logged["val/energy_semantic"] + logged["val/energy_covariate"]
-    assert total == pytest.approx(1, abs=1e-4 if exact else 0.05)
+    assert total == pytest.approx(1, abs=0.05)
 
     split = module.decomposition()
     assert float(orthogonality_error(split.W)) < 1e-9

@@ -93,15 +93,13 @@ class Scorer:
 
 
 def paths_of(images: Sequence[str]) -> Iterator[str]:
-    """Files, those of folders, and those of patterns."""
+    """Files, and those of folders."""
     for address in images:
         if os.path.isdir(address):
             files = glob.glob(os.path.join(glob.escape(address), "**"), recursive=True)
             yield from sorted(file for file in files if file.lower().endswith(SUFFIXES))
-        elif os.path.exists(address):
-            yield address
         else:
-            yield from sorted(glob.glob(address, recursive=True)) or [address]
+            yield address
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -112,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     parser = argparse.ArgumentParser("ood-lab score", description="Scores images with FILE.onnx.")
     parser.add_argument("file", metavar="FILE.onnx")
-    parser.add_argument("images", metavar="IMAGE", nargs="+", help="files, folders or patterns")
+    parser.add_argument("images", metavar="IMAGE", nargs="+", help="files or folders")
     parser.add_argument("--csv", metavar="TABLE.csv", help="write the table, too")
     options = parser.parse_args(arguments)
     try:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import pandas as pd
 from PIL import Image
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import track
 
 from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
@@ -21,34 +20,20 @@ from ood_lab.common.progress import Pace
 _Item = TypeVar("_Item")
 
 
-@contextmanager
-def batches(text: str, items: Sequence[_Item], size: int) -> Iterator[Iterator[Sequence[_Item]]]:
+def batches(text: str, items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
     """The items, ``size`` at a time; shows how many are done before the next ones.
 
     Where there is no terminal, a line every 10 seconds and at the end.
     """
     console, total = Console(stderr=True), len(items)
     pace = Pace(total, interval=10.0)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    ) as bar:
-        task = bar.add_task(text, total=total)
-
-        def parts() -> Iterator[Sequence[_Item]]:
-            for start in range(0, total, size):
-                yield items[start : start + size]
-                done = min(start + size, total)
-                bar.update(task, completed=done)
-                if pace.due or done == total:
-                    left = pace.left(done)
-                    pace.line(f"{text}: {done:,} of {total:,}" + (f", {left}" if left else ""))
-
-        yield parts()
+    starts = range(0, total, size)
+    for start in track(starts, text, console=console, disable=not console.is_terminal):
+        yield items[start : start + size]
+        done = min(start + size, total)
+        if pace.due or done == total:
+            left = pace.left(done)
+            pace.line(f"{text}: {done:,} of {total:,}" + (f", {left}" if left else ""))
 
 
 log = logging.getLogger(__name__)
@@ -98,13 +83,12 @@ def make_images(
     if not todo:
         return []
     require_space(files[0].parent, len(todo) * pixels * _BYTES, f"{len(todo):,} images")
-    with batches(text, todo, batch_size) as parts:
-        for batch in parts:
-            for position, image in zip(batch, make(list(batch)), strict=True):
-                if image is None:
-                    withheld.append(position)
-                else:
-                    _save(image, files[position])
+    for batch in batches(text, todo, batch_size):
+        for position, image in zip(batch, make(list(batch)), strict=True):
+            if image is None:
+                withheld.append(position)
+            else:
+                _save(image, files[position])
     return withheld
 
 

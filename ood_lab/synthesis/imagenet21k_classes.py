@@ -94,9 +94,8 @@ def with_boxes(
     """The images with ``score`` and ``share`` of their main box; known ones are not looked at."""
     todo = listed[~listed["path"].isin(list(boxes.answers))]
     pairs = list(zip(todo["path"], todo["label"], strict=True))
-    with batches("looking for the main objects of images", pairs, batch_size) as parts:
-        for batch in parts:
-            predicted = model([load_rgb(path) for path, _ in batch], [label for _, label in batch])
-            boxes.add((path, b._asdict()) for (path, _), b in zip(batch, predicted, strict=True))
+    for batch in batches("looking for the main objects of images", pairs, batch_size):
+        predicted = model([load_rgb(path) for path, _ in batch], [label for _, label in batch])
+        boxes.add((path, b._asdict()) for (path, _), b in zip(batch, predicted, strict=True))
     answers = [boxes.answers[path] for path in listed["path"]]
     return listed.assign(**{key: [box[key] for box in answers] for key in ("score", "share")})

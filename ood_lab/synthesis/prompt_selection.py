@@ -46,8 +46,8 @@ def measure_prompts(
         encode: the text encoder, N texts to ``[N, l]``.
         meter: holds the ID images and the decomposition.
     """
-    with batches("measuring prompts", numbers, _CHUNK) as chunks:
-        parts = [meter(encode([prompts.text(number) for number in chunk])) for chunk in chunks]
+    chunks = batches("measuring prompts", numbers, _CHUNK)
+    parts = [meter(encode([prompts.text(number) for number in chunk])) for chunk in chunks]
     return ShiftDegrees(*(torch.cat(degrees) for degrees in zip(*parts, strict=True)))
 
 

@@ -13,7 +13,6 @@ from ood_lab.data.checks.check_report import shared_content
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_files import FileDataset
-from ood_lab.data.sources.image_formats import is_picture
 from ood_lab.data.sources.manifest import read_manifest
 
 
@@ -39,27 +38,6 @@ def id_test_contents(data: OODDataModule) -> pd.DataFrame:
         raise UserError("task.content=id_test: the ID test images of this data are not files")
     words = dict(enumerate(test.classes))
     return pd.DataFrame({"path": paths, "label": [words.get(x, "") for x in test.labels.tolist()]})
-
-
-def find_masks(masks: str, contents: pd.DataFrame) -> dict[str, str]:
-    """The mask of each content image, by its path; images of one name share a mask.
-
-    Raises:
-        UserError: no such folder, or content images without a mask.
-    """
-    place = Path(masks).expanduser()
-    if not place.is_dir():
-        raise UserError(f"task.masks={masks} is not a directory")
-    mask_of = {p.stem: str(p) for p in place.iterdir() if is_picture(p.name)}
-    stems = {path: Path(path).stem for path in contents["path"]}
-    lacking = [path for path, stem in stems.items() if stem not in mask_of]
-    if lacking:
-        raise UserError(
-            f"'{masks}' has no mask for {len(lacking)} of {len(stems)} content images: "
-            f"{', '.join(Path(path).name for path in lacking[:5])}"
-            + (", ..." if len(lacking) > 5 else "")
-        )
-    return {path: mask_of[stem] for path, stem in stems.items()}
 
 
 class Materials:

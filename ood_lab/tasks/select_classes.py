@@ -168,10 +168,9 @@ class SelectClasses(Task):
         ledger = Ledger(folder / "answers.jsonl", made_with)
         model = LanguageModel(llm, target, self.max_new_tokens)
         todo = [wnid for wnid in candidates if wnid not in ledger.answers]
-        with batches("asking about classes", todo, self.batch_size) as parts:
-            for batch in parts:
-                texts = [self._question(synsets[wnid]) for wnid in batch]
-                ledger.add((w, {"answer": a}) for w, a in zip(batch, model(texts), strict=True))
+        for batch in batches("asking about classes", todo, self.batch_size):
+            texts = [self._question(synsets[wnid]) for wnid in batch]
+            ledger.add((w, {"answer": a}) for w, a in zip(batch, model(texts), strict=True))
         answers = {wnid: str(ledger.answers[wnid]["answer"]) for wnid in candidates}
         if unclear := [wnid for wnid, answer in answers.items() if parse_answer(answer) is None]:
             log.warning(

@@ -20,6 +20,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.grouping import without_none
 from ood_lab.data.sources.image_files import load_rgb
+from ood_lab.data.transforms.background_replacement import mask_files
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.synthesis import (
     MaterialTransfer,
@@ -38,7 +39,6 @@ from ood_lab.synthesis import (
 from ood_lab.synthesis.material_transfer import PROMPT
 from ood_lab.synthesis.transfer_images import (
     Materials,
-    find_masks,
     id_test_contents,
     load_materials,
     outside_materials,
@@ -114,7 +114,9 @@ class Transfer(Task):
             raise UserError("what is foreground? Give a mask of each content image: task.masks=DIR")
         shapes = self.content == ID_TEST
         contents = id_test_contents(ws.data) if shapes else read_contents(self.content)
-        mask_files = find_masks(self.masks, contents) if self.masks else {}
+        paths, mask_of = contents["path"].tolist(), {}
+        if self.masks:
+            mask_of = dict(zip(paths, mask_files(paths, self.masks, "task.masks"), strict=True))
         of = outside_materials if shapes else load_materials
         materials = of(ws.data, self.exemplars)
         folder = Path(self.out).expanduser()
@@ -146,7 +148,7 @@ class Transfer(Task):
             row = plan.iloc[rows[0]]
             image = fit_size(load_rgb(row["content"]), self.size)
             try:
-                mask = fit_mask(load_rgb(mask_files[row["content"]]), image.size)
+                mask = fit_mask(load_rgb(mask_of[row["content"]]), image.size)
             except UserError as error:
                 raise UserError(f"content image '{row['content']}': {error}") from error
             return [model(image, materials.load(int(row["exemplar_row"])), mask, int(row["seed"]))]

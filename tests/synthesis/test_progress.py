@@ -8,8 +8,8 @@ from ood_lab.synthesis.image_batches import batches
 def test_lines_where_there_is_no_terminal(caplog, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("ood_lab.common.progress.time.monotonic", lambda: now[0])
-    with caplog.at_level(logging.INFO, "ood_lab"), batches("making images", range(40), 1) as parts:
-        for _ in parts:
+    with caplog.at_level(logging.INFO, "ood_lab"):
+        for _ in batches("making images", range(40), 1):
             now[0] += 3
     lines = [record.getMessage() for record in caplog.records]
     assert lines[0] == "making images: 4 of 40, 1 min 48 s left"

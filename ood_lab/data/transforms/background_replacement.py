@@ -152,10 +152,11 @@ def check_masks(data: ImageDataset) -> int:
     return empty
 
 
-def mask_files(images: Sequence[str], folder: StrPath) -> list[str]:
+def mask_files(images: Sequence[str], folder: StrPath, setting: str = "data.masks") -> list[str]:
     """The mask of every image, by name: ``<folder>/[<class>/]<name of the image>.<any format>``.
 
     Where names occur in several sub-folders, the longest common end of both paths decides.
+    ``setting`` is what messages call the folder.
 
     Raises:
         UserError: no such folder, or an image without a mask.
@@ -176,7 +177,7 @@ def mask_files(images: Sequence[str], folder: StrPath) -> list[str]:
             masks.append(mask)
     if missing:
         raise UserError(
-            f"data.masks={folder} has no mask for {len(missing):,} of {len(images):,} images; "
+            f"{setting}={folder} has no mask for {len(missing):,} of {len(images):,} images; "
             f"first: '{missing[0]}' (wanted: '{place / Path(missing[0]).stem}.png')"
         )
     return masks

@@ -121,8 +121,10 @@ def save_onnx(
         graph = _traced(scored, images[:TRACED], scored.outputs, label)
         outputs = _run(graph, images, detector.name)
         if backbone.num_classes:
-            _compare("logits", outputs[0], logits, float(logits.std()), detector.name)
-        deviation = _compare_scores(outputs[-1], scores, calibrated)
+            spread = float(logits.std()) or 1.0
+            _compare(detector.name, "logits", outputs[0], logits, 0.0, spread, TOLERANCE)
+        centre, spread = _spread_of(calibrated.id_scores.double())
+        deviation = _compare(detector.name, "score", outputs[-1], scores, centre, spread, SHARE)
         log.info(
             "%s: the scores of its ONNX graph differ from PyTorch's by at most %.1g of the spread "
             "of held-out ID scores",
@@ -311,36 +313,32 @@ def _run(content: bytes, images: Tensor, name: str) -> list[Tensor]:
     return [torch.from_numpy(values) for values in outputs]
 
 
-def _compare(what: str, outputs: Tensor, wanted: Tensor, spread: float, name: str) -> None:
-    """Raises :class:`UserError` where the graph computes something else than PyTorch."""
-    if outputs.shape == wanted.shape and torch.allclose(
-        outputs.double(), wanted.double(), rtol=TOLERANCE, atol=TOLERANCE * spread
-    ):
-        return
-    gap = (outputs - wanted).abs().max() if outputs.shape == wanted.shape else torch.inf
-    raise UserError(
-        f"{name} cannot be exported: its {what} as an ONNX graph differs from PyTorch's by up to "
-        f"{float(gap):.2g}; {_REMEDY}"
-    )
+def _compare(
+    name: str, what: str, outputs: Tensor, wanted: Tensor, centre: float, spread: float, most: float
+) -> float:
+    """The largest difference from PyTorch's as a share of their spread, which may be ``most``.
 
+    What is far from the centre may differ by :data:`TOLERANCE` of its distance as well.
 
-def _compare_scores(outputs: Tensor, wanted: Tensor, calibrated: CalibratedDetector) -> float:
-    """The largest difference as a share of the spread of held-out ID scores.
-
-    Scores far away from these may differ by :data:`TOLERANCE` of their distance as well.
+    Raises:
+        UserError: the graph computes something else.
     """
-    scores = calibrated.id_scores.double()
-    centre, spread = float(scores.median()), float(scores.max() - scores.min())
-    spread = spread or TOLERANCE * abs(centre) or 1.0
-    far = TOLERANCE / spread * (wanted - centre).abs()
-    shares = (outputs.double() - wanted).abs() / spread - far
-    worst = float(shares.max()) if outputs.shape == wanted.shape else torch.inf
-    if worst <= SHARE:
+    worst = torch.inf
+    if outputs.shape == wanted.shape:
+        far = TOLERANCE * (wanted - centre).abs()
+        worst = float((((outputs - wanted).abs() - far) / spread).max())
+    if worst <= most:
         return max(worst, 0.0)
     raise UserError(
-        f"{calibrated.detector.name} cannot be exported: its score as an ONNX graph differs from "
-        f"PyTorch's by up to {worst:.0%} of the spread of held-out ID scores; {_REMEDY}"
+        f"{name} cannot be exported: its {what} as an ONNX graph differs from PyTorch's by up to "
+        f"{worst:.0%} of their spread; {_REMEDY}"
     )
+
+
+def _spread_of(scores: Tensor) -> tuple[float, float]:
+    """Centre and spread of held-out ID scores, which may all be equal."""
+    centre, spread = float(scores.median()), float(scores.max() - scores.min())
+    return centre, spread or TOLERANCE * abs(centre) or 1.0
 
 
 def _compare_decisions(

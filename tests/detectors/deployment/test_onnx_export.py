@@ -108,7 +108,7 @@ class OfTheBatch(Detector):
 
 def test_a_graph_with_other_scores_is_refused(net, images, tmp_path):
     held = calibrated(OfTheBatch(), ood_lab.extract_features(net, *images))
-    with pytest.raises(UserError, match=r"its score .* by up to \d+% of the spread of held-out ID"):
+    with pytest.raises(UserError, match=r"its score .* by up to \d+% of their spread"):
         ood_lab.export_onnx(tmp_path / "it.onnx", held, net, images[0][:50])
     assert not (tmp_path / "it.onnx").exists()
 
@@ -131,7 +131,7 @@ def test_images_of_one_class_are_varied(net, images, tmp_path):
     bank = ood_lab.extract_features(net, *images)
     held = calibrated(OfTheTracedClass(), bank)
     alike = images[0][bank.logits.argmax(dim=1) == 1][:8]
-    with pytest.raises(UserError, match=r"differs from PyTorch's by up to \d+% of the spread"):
+    with pytest.raises(UserError, match=r"differs from PyTorch's by up to \d+% of their spread"):
         ood_lab.export_onnx(tmp_path / "it.onnx", held, net, alike)
 
 

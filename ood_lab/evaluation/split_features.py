@@ -231,7 +231,6 @@ class NetworkPasses:
         images: ImageDataset,
         columns: Columns = (),
         moments: Collection[str] = (),
-        passed: list[str] | None = None,
     ) -> FeatureBank | None:
         """The bank of some images, on the main process, see :func:`extract`."""
         return extract(
@@ -244,7 +243,6 @@ class NetworkPasses:
             num_workers=self.num_workers,
             network=self.network,
             moments=moments,
-            passed=passed,
         )
 
     def fill(
@@ -254,8 +252,8 @@ class NetworkPasses:
         columns: Columns,
         sink: Callable[[Trainer], PartSink],
         lenient: bool = False,
-    ) -> list[int]:
-        """Passes the images of the parts that are missing, and returns the numbers of these."""
+    ) -> None:
+        """Passes the images of the parts that are missing."""
         missing, n = files_to_make(self.trainer, files), len(files.parts.numbers)
         if self.trainer.global_rank == 0 and len(missing) < n:
             log.info("%s of %d are there already", counted(n - len(missing), "part"), n)
@@ -271,7 +269,6 @@ class NetworkPasses:
                 num_workers=self.num_workers,
                 lenient=lenient,
             )
-        return missing
 
 
 @dataclass(frozen=True)
@@ -355,10 +352,10 @@ class Extraction:
         by = identity_of(detectors, {name: self.data.splits[name].identity for name in fitted_on})
         parts = DatasetParts(len(images), self.data.loading.evaluated, PART)
         files = PartFiles(folder / split, parts, lambda rows: f"{record.key} {by}")
-        with self.stages("extract") as stage:
+        with self.stages("extract"):
             columns = [*hooks_of(detectors.values()), *kept]
             sink = partial(ScoreSink, files, detectors, kept)
-            stage.reused = not self.passes.fill(files, images, columns, sink)
+            self.passes.fill(files, images, columns, sink)
         if self.trainer.global_rank != 0:
             return None
         record.n = len(images)
@@ -397,8 +394,5 @@ class Extraction:
         columns: Columns = (),
         moments: Collection[str] = (),
     ) -> FeatureBank | None:
-        passed: list[str] = []
-        with self.stages("extract") as stage:
-            bank = self.passes.bank(images, [*columns, *self.always], moments, passed)
-            stage.reused = not passed
-        return bank
+        with self.stages("extract"):
+            return self.passes.bank(images, [*columns, *self.always], moments)

@@ -60,7 +60,6 @@ def extract(
     num_workers: int = 0,
     network: NetworkIdentity | None = None,
     moments: Collection[str] = (),
-    passed: list[str] | None = None,
 ) -> FeatureBank | None:
     """Returns the bank of a dataset with the given columns, computing only what is missing.
 
@@ -80,7 +79,6 @@ def extract(
         network: ``NetworkIdentity.of(backbone)`` where the caller has it.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that fits will ask for,
             gathered in a pass that computes the features; they change no number.
-        passed: gets the name of the dataset if there was a pass over it.
 
     Returns:
         The bank on the main process, None on the others.
@@ -166,8 +164,6 @@ def extract(
                 raise
             # Not where the pass was interrupted: it goes on after what it has written.
             _discard(staging, main or begun is None)
-            if passed is not None:
-                passed.append(dataset.name)
         elif main:
             log.info("features of '%s': read from the cache", dataset.name)
     if not main:

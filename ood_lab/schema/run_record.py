@@ -51,7 +51,6 @@ class ExecutionRecord(RecordSection):
         detector_device: on which detectors compute.
         threads: of the processor; they decide the order of summation.
         seconds: of every stage.
-        done_before: stages that had nothing to do.
         finished: when.
         files: ``bytes`` and ``sha256`` of the files that later commands read.
     """
@@ -64,7 +63,6 @@ class ExecutionRecord(RecordSection):
     detector_device: str | None = None
     threads: int | None = None
     seconds: dict[str, float] = {}
-    done_before: list[str] = []
     finished: str = ""
     files: dict[str, Facts] = {}
 

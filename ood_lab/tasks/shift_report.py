@@ -34,7 +34,6 @@ from ood_lab.evaluation.shift.shift_encoder import (
     has_matrices,
     knows_images,
     learnt,
-    learnt_before,
     load_decompositions,
     unknowing,
 )
@@ -236,8 +235,7 @@ class ShiftReport(Task):
             return self.laid
         root, folder = Path(ws.cfg.paths.laid), None
         if ws.is_main:
-            with ws.stages("learn LAID") as stage:
-                stage.reused = learnt_before(ws.clip, root)
+            with ws.stages("learn LAID"):
                 folder = learnt(ws.clip, root)
         ws.extractor.strategy.barrier()
         return str(folder)
@@ -256,13 +254,11 @@ class ShiftReport(Task):
         """
         tables = []
         for file, measure in ((DEGREES, degrees), (MARKS, marks)):
-            with ws.stages("measure") as stage:
-                stage.reused = (ws.folder / file).exists()
-                if not stage.reused:
+            with ws.stages("measure"):
+                if not (ws.folder / file).exists():
                     write_table(measure(), ws.folder / file)
                 tables.append(read_table(ws.folder / file))
-        with ws.stages("measure") as stage:
-            stage.reused = "measure" not in ws.stages.worked
+        with ws.stages("measure"):
             distances = Distances.of(
                 ws.data,
                 degrees=tables[0],
@@ -279,7 +275,7 @@ class ShiftReport(Task):
         if not ws.settings.get("lvlm"):
             return None
         model, data = ws.lvlm, ws.data
-        with ws.stages("ask") as stage:
+        with ws.stages("ask"):
             start = time.perf_counter()
             of_id = ["test", *data.csid_names]
             images = {name: data.splits[name] for name in [*of_id, *sets]}
@@ -290,7 +286,6 @@ class ShiftReport(Task):
             answers = answers_to(questions, ws.folder, model, store)
             write_answers(answers, ws.folder / ANSWERS)
             failed = [str(answer.error) for answer in answers if answer.error]
-            stage.reused = not (failed or store.added)
             seconds = time.perf_counter() - start
         ws.record.answers = str(store.path)
         ws.record.lvlm = dict(model.made_with)
@@ -322,8 +317,7 @@ class ShiftReport(Task):
 
 def _statistics(ws: Workspace, inputs: ScoringInput, sets: Sequence[str]) -> pd.DataFrame:
     """Those of every image, which are written, too."""
-    with ws.stages("measure") as stage:
-        stage.reused = "measure" not in ws.stages.worked
+    with ws.stages("measure"):
         names = ["test", *ws.data.csid_names, *sets]
         statistics = statistics_table(ws.data, {name: inputs.banks[name] for name in names})
         write_table(statistics, ws.folder / "image_statistics.parquet")

@@ -86,7 +86,7 @@ def learnt(clip: ClipModel, root: Path) -> Path:
         root: folder of all matrices that were learnt.
     """
     folder = _matrix_folder(clip, root)
-    if not learnt_before(clip, root):
+    if not (folder / HELD_OUT).exists():
         names, templates = imagenet21k_labels(), imagenet_templates()
         labels = [names[place * len(names) // LABELS] for place in range(LABELS)]
         words = f"{len(labels)} labels x {len(templates)} templates"
@@ -107,11 +107,6 @@ def learnt(clip: ClipModel, root: Path) -> Path:
         }
         write_text(json.dumps(accuracies, indent=1), folder / HELD_OUT)  # last: all else is there
     return folder
-
-
-def learnt_before(clip: ClipModel, root: Path) -> bool:
-    """True where :func:`learnt` finds its matrices."""
-    return (_matrix_folder(clip, root) / HELD_OUT).exists()
 
 
 def _matrix_folder(clip: ClipModel, root: Path) -> Path:

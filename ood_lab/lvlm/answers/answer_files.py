@@ -119,7 +119,6 @@ class AnswerStore:
             file itself.
 
     Attributes:
-        added: how many answers have come since it was opened.
         full: why no further answer can be written; None = it can.
     """
 
@@ -127,7 +126,6 @@ class AnswerStore:
         self, path: Path, others: Callable[[], Iterable[Path]] = tuple, shared: str = ""
     ) -> None:
         self.path = path
-        self.added = 0
         self.full: UserError | None = None
         self._others = others
         self._lock = path.with_name(f".{shared or path.name}.lock")
@@ -222,7 +220,6 @@ class AnswerStore:
                 with reported_as(str(self.full), OSError):
                     append_record(self.path, vars(answer))
             self._keep(answer)
-            self.added += 1
             yield answer
 
     def _unwritable(self, reason: str) -> str:

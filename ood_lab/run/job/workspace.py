@@ -631,7 +631,6 @@ class Workspace:
                 self.record.threads = torch.get_num_threads()
             if self.stages.seconds:
                 self.record.seconds = {k: round(s, 2) for k, s in self.stages.seconds.items()}
-                self.record.done_before = self.stages.skipped
                 log.info("%s", self.stages)
             self.record.finished = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             self.record.files = self.run_folder.records()

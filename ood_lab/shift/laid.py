@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,6 @@ from ood_lab.common.tensor_file import TensorFile
 from ood_lab.neighbours import Groups, NeighbourSearch, Progress, check_k
 from ood_lab.schema.image_columns import AXES, Axis
 from ood_lab.schema.run_record import Facts
-from ood_lab.shift.level_edges import Edges
 from ood_lab.shift.text_grid import FeatureGrid
 
 #: Rows that are split at a time, so that memory holds little besides the result.
@@ -42,7 +41,6 @@ class Decomposition:
         semantic_width: s.
         clip: identity of the CLIP whose features it splits (``ClipModel.identity``).
         k: neighbour that shift degrees are measured to.
-        edges: level edges measured with it, where there are any.
         details: how it was made, plain values.
     """
 
@@ -51,7 +49,6 @@ class Decomposition:
     semantic_width: int
     clip: Mapping[str, str]
     k: int = 10
-    edges: Edges | None = None
     details: Facts = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -134,7 +131,7 @@ FILE = TensorFile(
 def save_decomposition(path: StrPath, decomposition: Decomposition) -> None:
     """Writes a safetensors file with ``W [l, s + c] float32``, whole or not at all.
 
-    The metadata hold one JSON text with the name, the CLIP's identity, k, edges and details.
+    The metadata hold one JSON text with the name, the CLIP's identity, k and details.
 
     Raises:
         UserError: the file cannot be written.
@@ -144,7 +141,6 @@ def save_decomposition(path: StrPath, decomposition: Decomposition) -> None:
         "semantic_width": decomposition.semantic_width,
         "clip": dict(decomposition.clip),
         "k": decomposition.k,
-        "edges": None if decomposition.edges is None else asdict(decomposition.edges),
         "details": dict(decomposition.details),
     }
     FILE.write(Path(path), {"W": decomposition.W.float().cpu()}, description)
@@ -163,14 +159,12 @@ def load_decomposition(path: StrPath, clip: Mapping[str, str]) -> Decomposition:
     place = Path(path)
     description, tensors = FILE.read(place)
     with FILE.whole(place):
-        edges = description["edges"]
         decomposition = Decomposition(
             description["name"],
             tensors["W"],
             description["semantic_width"],
             description["clip"],
             description["k"],
-            None if edges is None else Edges(**edges),
             description["details"],
         )
     made_for = decomposition.clip

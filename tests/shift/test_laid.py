@@ -15,7 +15,6 @@ from ood_lab.common.errors import UserError
 from ood_lab.schema.image_columns import AXES
 from ood_lab.shift import (
     Decomposition,
-    Edges,
     FeatureGrid,
     LaidTraining,
     Triplets,
@@ -224,14 +223,13 @@ def test_too_small_grids_are_refused(shape, match):
 
 
 def test_file_round_trip_and_refusal_of_another_clip(tmp_path):
-    edges = Edges((0.1, 0.2), (1 / 3, 0.5))
-    split = Decomposition("laid", random_split().W, 3, CLIP, 7, edges, {"margin": 0.3})
+    split = Decomposition("laid", random_split().W, 3, CLIP, 7, {"margin": 0.3})
     path = tmp_path / "deep" / "laid.safetensors"
     save_decomposition(path, split)
     loaded = load_decomposition(path, {"name": "by another name", "weights_sha256": "a" * 64})
     assert torch.equal(loaded.W, split.W)
     assert loaded.W.dtype == torch.float32
-    assert (loaded.name, loaded.k, loaded.edges) == ("laid", 7, edges)
+    assert (loaded.name, loaded.k) == ("laid", 7)
     assert loaded.details == {"margin": 0.3}
     assert set(load_file(path)) == {"W"}
     assert [p.name for p in path.parent.iterdir()] == ["laid.safetensors"]

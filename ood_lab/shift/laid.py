@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.tensor_file import TensorFile
-from ood_lab.neighbours import Groups, NeighbourSearch, Progress, check_k
+from ood_lab.neighbours import Groups, NeighbourSearch, Progress
 from ood_lab.schema.image_columns import AXES, Axis
 from ood_lab.schema.run_record import Facts
 from ood_lab.shift.text_grid import FeatureGrid
@@ -61,12 +62,6 @@ class Decomposition:
     def width(self) -> int:
         """Width l of the features it takes."""
         return self.W.shape[0]
-
-    @property
-    def halves_are_equal(self) -> bool:
-        """Both parts are the same projection, so that one search serves both."""
-        semantic, covariate = self.W.tensor_split([self.semantic_width], dim=1)
-        return torch.equal(semantic, covariate)
 
     def part(self, features: Tensor, axis: Axis) -> Tensor:
         """One part of features, normalised, ``[N, s]`` or ``[N, c]`` float32; in chunks of rows.
@@ -178,64 +173,52 @@ def load_decomposition(path: StrPath, clip: Mapping[str, str]) -> Decomposition:
     return decomposition
 
 
-#: Labels whose texts are summed at a time.
-_LABELS = 256
+#: Labels whose texts are summed at a time, and the share of the variance that PCA keeps.
+_LABELS, _VARIANCE = 256, 0.9
 
 
-def pca_decomposition(
-    grid: FeatureGrid, clip: Mapping[str, str], variance: float = 0.9, k: int = 10
-) -> Decomposition:
+def pca_decomposition(grid: FeatureGrid, clip: Mapping[str, str], k: int = 10) -> Decomposition:
     r"""Two PCA projections of text features as a decomposition (IS-OOD, appendix B).
 
     With ``x_{at}`` the normalised feature of label a in template t: the semantic projection is the
     PCA of :math:`x_{at} - \bar x_{\cdot t}` (centred over labels within a template), the covariate
     one that of :math:`x_{at} - \bar x_{a \cdot}` (centred over templates within a label), each with
-    the fewest components whose variance reaches ``variance`` of the whole. Uncentred features are
+    the fewest components whose variance reaches 90% of the whole. Uncentred features are
     projected, as with LAID. The paper does not say how it centres.
 
     Args:
         grid: text features.
         clip: identity of the CLIP.
-        variance: share kept, in (0, 1].
         k: neighbour that shift degrees are measured to.
     """
-    labels, templates, width = grid.shape
+    labels, templates, width = grid.table.shape
     of_template = torch.zeros(templates, width, dtype=torch.float64)
     square = torch.zeros(width, width, dtype=torch.float64)
     of_label = torch.zeros(width, width, dtype=torch.float64)
     for chunk in torch.arange(labels).split(_LABELS):
-        texts = _grid_features(grid, chunk)
+        texts = grid.features(chunk, slice(None)).double()
         of_template += texts.sum(0)
         square += _gram(texts.flatten(0, 1))
         of_label += templates * _gram(texts.mean(1))
     of_template /= labels
-    semantic = _components(square - labels * _gram(of_template), variance)
-    covariate = _components(square - of_label, variance)
+    semantic = _components(square - labels * _gram(of_template))
+    covariate = _components(square - of_label)
     W = torch.cat([semantic, covariate], dim=1).float()
-    details = {"variance": variance, "labels": labels, "templates": templates}
+    details = {"variance": _VARIANCE, "labels": labels, "templates": templates}
     return Decomposition("pca", W, semantic.shape[1], clip, k, details=details)
-
-
-def _grid_features(grid: FeatureGrid, labels: Tensor) -> Tensor:
-    """Features of some labels in all templates, ``[n, T, l] float64``."""
-    templates = grid.shape[1]
-    rows = labels.repeat_interleave(templates)
-    columns = torch.arange(templates).repeat(len(labels))
-    return grid.features(rows, columns).view(len(labels), templates, -1).double().cpu()
 
 
 def _gram(rows: Tensor) -> Tensor:
     return rows.T @ rows
 
 
-def _components(scatter: Tensor, share: float) -> Tensor:
-    """Eigenvectors of the largest eigenvalues that add to ``share`` of the trace, ``[l, m]``."""
+def _components(scatter: Tensor) -> Tensor:
+    """Eigenvectors of the largest eigenvalues that add to 90% of the trace, ``[l, m]``."""
     values, vectors = torch.linalg.eigh(scatter)
     values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
     total = values.cumsum(0)
-    # Rounding may leave the last sums a hair below the whole.
-    kept = int((total < (share - 1e-12) * total[-1]).sum()) + 1
-    return vectors[:, : min(kept, len(values))]
+    kept = int((total < (_VARIANCE - 1e-12) * total[-1]).sum()) + 1
+    return vectors[:, :kept]
 
 
 class ShiftDegrees(NamedTuple):
@@ -253,9 +236,8 @@ class ShiftMeter:
     10 against noise.
 
     Exact, in float32, and chunked in queries and bank. Beyond the queries and a few hundred MB,
-    memory is that of the parts of the ID set on the device that searches: ``4 M (s + c)`` bytes, of
-    which ``resident=False`` keeps one part at a time, for few calls with many images each. 1.28
-    million ID images at 256 + 256 take 2.6 or 1.3 GB.
+    memory is that of the parts of the ID set on the device that searches, each from its first use:
+    ``4 M (s + c)`` bytes. 1.28 million ID images at 256 + 256 take 2.6 GB, one part 1.3 GB.
 
     Several GPUs: queries do not know of each other, so give every process the whole ID set and
     ``features[rank::world_size]``, and put the results back at the same rows.
@@ -265,12 +247,6 @@ class ShiftMeter:
         id_features: CLIP features of the ID images, ``[M, l]``.
         k: neighbour; the decomposition's by default.
         device: where to search; by default where ``id_features`` are.
-        resident: keep both parts of the ID set; else every call makes each again, and
-            ``id_features`` are kept.
-
-    Raises:
-        UserError: k below 1, or more than the ID images.
-        ValueError: features that are not finite or have a part of length 0.
     """
 
     def __init__(
@@ -279,50 +255,25 @@ class ShiftMeter:
         id_features: Tensor,
         k: int | None = None,
         device: torch.device | str | None = None,
-        resident: bool = True,
     ) -> None:
         self.decomposition = decomposition
         self.k = decomposition.k if k is None else k
-        check_k(self.k, len(id_features), "the ID set has")
 
+        @cache
         def search(axis: Axis) -> NeighbourSearch:
             return NeighbourSearch(self._part(id_features, axis, "ID images"), self.k, device)
 
-        if resident:
-            axes = AXES[:1] if decomposition.halves_are_equal else AXES
-            kept = {axis: search(axis) for axis in axes}
-            self._search_of: Callable[[Axis], NeighbourSearch] = kept.__getitem__
-        else:
-            self._search_of = search
+        self._search_of = search
 
-    def __call__(
-        self, features: Tensor, *, in_bank: bool = False, progress: Progress | None = None
-    ) -> ShiftDegrees:
-        """Degrees of images.
-
-        Args:
-            features: their CLIP features, ``[N, l]``.
-            in_bank: these images are among the ID images, so that each one's match with itself
-                does not count.
-            progress: receives the share done, in [0, 1].
-        """
-        report = progress or (lambda share: None)
-
-        def degrees(axis: Axis, report: Progress) -> Tensor:
-            return self.on_axis(axis, features, in_bank=in_bank, progress=report)
-
-        if self.decomposition.halves_are_equal:
-            both = degrees("semantic", report)
-            return ShiftDegrees(both, both)
-        semantic = degrees("semantic", lambda share: report(share / 2))
-        return ShiftDegrees(semantic, degrees("covariate", lambda share: report((1 + share) / 2)))
+    def __call__(self, features: Tensor) -> ShiftDegrees:
+        """Degrees of images from their CLIP features ``[N, l]``, see :meth:`on_axis`."""
+        return ShiftDegrees(*(self.on_axis(axis, features) for axis in AXES))
 
     def on_axis(
         self,
         axis: Axis,
         features: Tensor,
         *,
-        in_bank: bool = False,
         classes: Groups | None = None,
         progress: Progress | None = None,
     ) -> Tensor:
@@ -331,14 +282,16 @@ class ShiftMeter:
         Args:
             axis: ``semantic`` or ``covariate``.
             features: ``[N, l]``.
-            in_bank: see :meth:`__call__`.
             classes: of these images ``[N]`` and of the ID images ``[M]``: the class of an image is
                 left out of the ID images. 2 for an image with fewer than k others.
             progress: receives the share done, in [0, 1].
+
+        Raises:
+            UserError: k below 1, or more than the ID images.
+            ValueError: features that are not finite.
         """
-        search = self._search_of("semantic" if self.decomposition.halves_are_equal else axis)
         queries = self._part(features, axis, "images")
-        cosine = search.product(queries, in_bank=in_bank, groups=classes, progress=progress)
+        cosine = self._search_of(axis).product(queries, groups=classes, progress=progress)
         return (1 - cosine).clamp(0, 2)
 
     def _part(self, features: Tensor, axis: Axis, of: str) -> Tensor:

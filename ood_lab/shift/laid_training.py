@@ -94,8 +94,6 @@ class Triplets(Dataset[Tensor]):
         return self.batches
 
     def __getitem__(self, index: int) -> Tensor:
-        if index >= self.batches:
-            raise IndexError(index)
         a, b = self._two_of(self.labels)
         p, q = self._two_of(self.templates)
         texts = self.grid.features(torch.cat([a, b, a]), torch.cat([p, p, q]))
@@ -168,7 +166,7 @@ class LaidTraining(LightningModule):
         seed: Seed = 0,
     ) -> None:
         super().__init__()
-        labels, templates, width = grid.shape
+        labels, templates, width = grid.table.shape
         _check_grid(labels, templates, width)
         self.save_hyperparameters(ignore=["grid"], logger=False)
         self.grid = grid
@@ -177,8 +175,8 @@ class LaidTraining(LightningModule):
         self.projection = nn.Linear(width, width, bias=False)
         generator = random_numbers(seed)
         nn.init.orthogonal_(self.projection.weight, generator=generator)
-        self.labels = _held_out_split(grid.shape[0], held_out, generator)
-        self.templates = _held_out_split(grid.shape[1], held_out, generator)
+        self.labels = _held_out_split(labels, held_out, generator)
+        self.templates = _held_out_split(templates, held_out, generator)
 
     @property
     def W(self) -> Tensor:
@@ -190,8 +188,8 @@ class LaidTraining(LightningModule):
         options = dict(self.hparams)
         keys = ("margin", "penalty", "lr", "batch_size", "held_out", "seed")
         details: Facts = {key: options[key] for key in keys}
-        details |= {"steps": self.global_step, "labels": self.grid.shape[0]}
-        details |= {"templates": self.grid.shape[1]}
+        labels, templates, _ = self.grid.table.shape
+        details |= {"steps": self.global_step, "labels": labels, "templates": templates}
         W = polar_factor(self.W.detach().cpu().float())
         return Decomposition("laid", W, len(W) // 2, self.clip, options["k"], details=details)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -14,6 +15,8 @@ from ood_lab.common.files import StrPath
 
 #: What a template has in place of the label.
 PLACE = "{}"
+#: Texts that are encoded at a time.
+_CHUNK = 1024
 
 
 def imagenet21k_labels() -> list[str]:
@@ -72,6 +75,7 @@ def check_templates(templates: list[str], source: str) -> None:
 EncodeText = Callable[[list[str]], Tensor]
 
 
+@dataclass(frozen=True)
 class FeatureGrid:
     """Text features that are kept in memory.
 
@@ -80,19 +84,13 @@ class FeatureGrid:
             1.6 GB) at no cost to LAID.
     """
 
-    def __init__(self, table: Tensor) -> None:
-        if table.ndim != 3:
-            raise ValueError(f"table: expected [labels, templates, l], got {tuple(table.shape)}")
-        self.table = table
+    table: Tensor
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Labels, templates and feature width."""
-        labels, templates, width = self.table.shape
-        return labels, templates, width
+    def features(self, labels: Tensor, templates: Tensor | slice) -> Tensor:
+        """Normalised features of the texts ``(labels[i], templates[i])``, ``[B, l] float32``.
 
-    def features(self, labels: Tensor, templates: Tensor) -> Tensor:
-        """Normalised features of the texts ``(labels[i], templates[i])``, ``[B, l] float32``."""
+        With a slice of templates, of these for each label, ``[B, T, l]``.
+        """
         return F.normalize(self.table[labels, templates].float(), dim=-1)
 
 
@@ -100,20 +98,15 @@ def encode_grid(
     labels: Sequence[str],
     templates: Sequence[str],
     encode: EncodeText,
-    *,
-    chunk: int = 1024,
-    dtype: torch.dtype = torch.float16,
 ) -> FeatureGrid:
-    """Encodes every label in every template once.
+    """Encodes every label in every template once, and keeps the features as float16.
 
     Args:
         labels: L names.
         templates: T texts with ``{}`` for the name.
         encode: the text encoder.
-        chunk: texts encoded at a time.
-        dtype: of the kept features.
     """
     texts = [fill(template, label) for label in labels for template in templates]
-    parts = [encode(texts[start : start + chunk]) for start in range(0, len(texts), chunk)]
-    table = torch.cat([F.normalize(p.detach().float(), dim=-1).to(dtype).cpu() for p in parts])
+    parts = [encode(texts[start : start + _CHUNK]) for start in range(0, len(texts), _CHUNK)]
+    table = torch.cat([F.normalize(p.detach().float(), dim=-1).half().cpu() for p in parts])
     return FeatureGrid(table.view(len(labels), len(templates), -1))

@@ -59,7 +59,7 @@ class LaidZeroShot(Task):
         texts = zero_shot_weights(ws.clip, list(self.classnames or data.classes), self.templates)
         rows = []
         for decomposition in decompositions:
-            if decomposition.halves_are_equal:  # the undecomposed CLIP has one part, the whole
+            if decomposition.name == "clip":  # the undecomposed CLIP has one part, the whole
                 rows += _accuracies(images @ texts.T, labels, f"{decomposition.name}_whole")
                 continue
             for axis in AXES:

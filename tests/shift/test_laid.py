@@ -28,6 +28,7 @@ from ood_lab.shift import (
     polar_factor,
     read_texts,
     save_decomposition,
+    text_grid,
     triplet_distances,
     undecomposed,
 )
@@ -255,15 +256,13 @@ def test_other_files_are_refused(tmp_path):
 
 def test_undecomposed_halves_are_the_whole_feature():
     split, features = undecomposed(6, CLIP), torch.randn(4, 6)
-    assert split.halves_are_equal
-    assert not random_split().halves_are_equal
     for half in halves(split, features):
         assert torch.allclose(half, F.normalize(features), atol=1e-6)
 
 
 def test_pca_baseline_equals_scikit_learn():
     grid, _ = planted_grid(30, 12, 16)
-    split = pca_decomposition(grid, CLIP, variance=0.9)
+    split = pca_decomposition(grid, CLIP)
     x = grid.table.double().numpy()
     halves = split.W.tensor_split([split.semantic_width], dim=1)
     for axis, P in zip((0, 1), halves, strict=True):
@@ -274,20 +273,19 @@ def test_pca_baseline_equals_scikit_learn():
         np.testing.assert_allclose(
             P.double().numpy() @ P.double().numpy().T, theirs.T @ theirs, atol=1e-5
         )
-    everything = pca_decomposition(grid, CLIP, variance=1.0)
-    assert everything.W.shape == (16, 32)
 
 
-def test_grids_of_texts():
+def test_grids_of_texts(monkeypatch):
     def encode(texts):
         return torch.tensor([[len(t), t.count("a"), 1.0] for t in texts])
 
     labels, templates = ["ant", "banana", "c"], ["a {}", "see the {}.", "{}"]
-    kept = encode_grid(labels, templates, encode, chunk=4, dtype=torch.float32)
-    assert kept.shape == (3, 3, 3)
+    monkeypatch.setattr(text_grid, "_CHUNK", 4)
+    kept = encode_grid(labels, templates, encode)
+    assert kept.table.shape == (3, 3, 3)
     rows, columns = torch.tensor([0, 1, 2, 1]), torch.tensor([1, 1, 0, 2])
     expected = F.normalize(encode(["see the ant.", "see the banana.", "a c", "banana"]))
-    assert torch.allclose(kept.features(rows, columns), expected)
+    assert torch.allclose(kept.features(rows, columns), expected, atol=1e-3)
 
 
 def test_texts(tmp_path):

@@ -197,13 +197,10 @@ def test_distances_to_the_other_classes():
     split = Decomposition("laid", W, 3, {"name": "toy"}, k=2)
     bank, images = torch.randn(5000, 6), torch.randn(1100, 6)
     of_bank, of_images = torch.randint(0, 40, (5000,)), torch.randint(0, 40, (1100,))
-    found = ShiftMeter(split, bank, resident=False).on_axis(
-        "semantic", images, classes=(of_images, of_bank)
-    )
+    meter = ShiftMeter(split, bank)
+    found = meter.on_axis("semantic", images, classes=(of_images, of_bank))
     rows, queries = (F.normalize((x @ W)[:, :3], dim=1).double().numpy() for x in (bank, images))
     distances = 1 - queries @ rows.T
     distances[of_images.numpy()[:, None] == of_bank.numpy()] = np.inf
     np.testing.assert_allclose(found, np.sort(distances)[:, 1], atol=1e-6)
-    whole = ShiftMeter(split, bank, resident=False)(images)
-    assert bool((found >= whole.semantic - 1e-6).all())
-    assert torch.equal(ShiftMeter(split, bank).on_axis("covariate", images), whole.covariate)
+    assert bool((found >= meter(images).semantic - 1e-6).all())

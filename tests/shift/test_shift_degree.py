@@ -11,24 +11,23 @@ from ood_lab.shift import Decomposition, ShiftMeter, polar_factor, undecomposed
 CLIP = {"name": "toy", "weights_sha256": "a" * 64}
 
 
-def brute(queries, bank, k, skip=0):
+def brute(queries, bank, k):
     distances = 1 - queries.double().numpy() @ bank.double().numpy().T
-    return np.sort(distances, axis=1)[:, k - 1 + skip]
+    return np.sort(distances, axis=1)[:, k - 1]
 
 
 def test_degrees_of_both_halves():
     W = polar_factor(torch.randn(12, 12))
     split = Decomposition("laid", W, 6, CLIP, k=2)
     bank, features, shares = torch.randn(30, 12), torch.randn(7, 12), []
-    degrees = ShiftMeter(split, bank)(features, progress=shares.append)
+    meter = ShiftMeter(split, bank)
+    degrees = meter(features)
     expected = [brute(split.part(features, axis), split.part(bank, axis), 2) for axis in AXES]
     np.testing.assert_allclose(degrees.semantic, expected[0], atol=1e-6)
     np.testing.assert_allclose(degrees.covariate, expected[1], atol=1e-6)
-    assert shares == [0.5, 1]
-    one_half_at_a_time = ShiftMeter(split, bank, resident=False)
-    for _ in range(2):
-        for again, first in zip(one_half_at_a_time(features), degrees, strict=True):
-            assert torch.equal(again, first)
+    for axis, first in zip(AXES, degrees, strict=True):
+        assert torch.equal(meter.on_axis(axis, features, progress=shares.append), first)
+    assert shares == [1, 1]
     # A rotation within the halves, and the length of the features, change nothing.
     turn = torch.block_diag(polar_factor(torch.randn(6, 6)), polar_factor(torch.randn(6, 6)))
     turned = ShiftMeter(Decomposition("laid", W @ turn, 6, CLIP, k=2), 3 * bank)(features)
@@ -38,9 +37,9 @@ def test_degrees_of_both_halves():
 
 def test_undecomposed_degrees_are_equal():
     bank = torch.randn(30, 12)
-    degrees = ShiftMeter(undecomposed(12, CLIP), bank, k=3)(bank[:5], in_bank=True)
+    degrees = ShiftMeter(undecomposed(12, CLIP), bank, k=3)(bank[:5])
     assert torch.equal(degrees.semantic, degrees.covariate)
-    expected = brute(F.normalize(bank[:5]), F.normalize(bank), 3, skip=1)
+    expected = brute(F.normalize(bank[:5]), F.normalize(bank), 3)
     np.testing.assert_allclose(degrees.semantic, expected, atol=1e-6)
 
 
@@ -49,7 +48,7 @@ def test_features_without_a_direction_are_refused():
     with pytest.raises(ValueError, match="part of the images: 1 rows hold NaN"):
         meter(torch.cat([bank[:2], torch.full((1, 4), torch.nan)]))
     with pytest.raises(ValueError, match="part of the ID images"):
-        ShiftMeter(undecomposed(4, CLIP), torch.full((3, 4), torch.nan), k=1)
+        ShiftMeter(undecomposed(4, CLIP), torch.full((3, 4), torch.nan), k=1)(bank)
 
 
 def test_features_that_are_all_zero_are_at_distance_one_from_every_image():

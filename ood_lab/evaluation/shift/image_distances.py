@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from ood_lab.metrics import (
 from ood_lab.metrics.resampling.group_intervals import photographs
 from ood_lab.report.shift.distance_page import MeasuredDistances
 from ood_lab.schema.arrays import Floats
-from ood_lab.schema.image_columns import AXES, LEVELS, MADE_OF
+from ood_lab.schema.image_columns import AXES, LEVELS, MADE_OF, Axis
 from ood_lab.schema.results import Names
 from ood_lab.schema.run_record import Facts
 from ood_lab.shift import Decomposition, ShiftMeter, shift_results, summarise_degrees, undecomposed
@@ -113,7 +114,8 @@ def own_distances(
     :class:`~ood_lab.shift.StatisticsDistance`.
     """
     width = next(iter(features.values())).shape[1]
-    degrees = measured_degrees(data, features, [undecomposed(width, {}, k)], k, device)
+    whole = undecomposed(width, {}, k)
+    degrees = measured_degrees(data, features, [whole], k, device, AXES[:1])
     of_statistics = np.concatenate([covariate[name] for name in degrees["dataset"].unique()])
     return degrees.rename(columns={"semantic": "distance"}).assign(covariate=of_statistics)
 
@@ -124,6 +126,7 @@ def measured_degrees(
     decompositions: Sequence[Decomposition],
     k: int | None,
     device: torch.device,
+    axes: Sequence[Axis] = AXES,
 ) -> pd.DataFrame:
     """Shift degrees of every set but train, by every decomposition; searched on ``device``."""
     names = [name for name in features if name != "train"]
@@ -133,19 +136,18 @@ def measured_degrees(
         columns = [c for c in ("path", "label", MADE_OF) if c in table]
         parts[name] = table[columns].assign(dataset=name)
     with Progress(transient=True) as progress:
-        bar = progress.add_task("Measuring", total=len(names) * len(decompositions))
+        bar = progress.add_task("Measuring", total=len(names) * len(decompositions) * len(axes))
 
         def report(done: int, share: float) -> None:
             progress.update(bar, completed=done + share)
 
-        for row, decomposition in enumerate(decompositions):
-            # One half of the ID set at a time: large pools leave no room for both.
-            meter = ShiftMeter(decomposition, features["train"], k, device, resident=False)
+        for row, (decomposition, axis) in enumerate(product(decompositions, axes)):
+            # One part of the ID set at a time: large pools leave no room for both.
+            meter = ShiftMeter(decomposition, features["train"], k, device)
             suffix = "" if decomposition is decompositions[0] else f"_{decomposition.name}"
             for number, name in enumerate(names, row * len(names)):
-                degrees = meter(features[name], progress=partial(report, number))
-                for axis in AXES:
-                    parts[name][f"{axis}{suffix}"] = getattr(degrees, axis).double().numpy()
+                of_set = meter.on_axis(axis, features[name], progress=partial(report, number))
+                parts[name][f"{axis}{suffix}"] = of_set.double().numpy()
     rows = [part.reset_index(names="index") for part in parts.values()]
     table = pd.concat(rows, ignore_index=True)
     return table[["dataset", "index", *[c for c in table if c not in ("dataset", "index")]]]

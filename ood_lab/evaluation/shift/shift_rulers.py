@@ -90,7 +90,7 @@ def mark_distances(
     test, train = data.splits["test"], data.splits["train"]
 
     def meter(bank: Tensor) -> ShiftMeter:
-        return ShiftMeter(decomposition, bank, k, device, resident=False)
+        return ShiftMeter(decomposition, bank, k, device)
 
     if corrupted is None:
         distances = meter(features["train"]).on_axis("covariate", features[CORRUPTED])

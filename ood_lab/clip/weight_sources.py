@@ -136,7 +136,7 @@ def _from_name(name: str, pretrained: str | None, cache_dir: str | None) -> Clip
     config = open_clip.get_model_config(name) if ":" not in name else None
     if config is None:
         shipped = [p.parent.name for p in SHIPPED.glob(f"*/{CONFIG}")]
-        near = nearest(name, [*open_clip.list_models(), *shipped], 3, 0.3)
+        near = nearest(name, [*open_clip.list_models(), *shipped], 0.3)
         raise UserError(
             f"open_clip has no model '{name}'; nearest: {', '.join(near) or 'none'} "
             f"(a folder is named {LOCAL_DIR}DIR)"
@@ -180,10 +180,10 @@ def _not_found(name: str, pretrained: str, tags: list[str]) -> str:
     path = Path(pretrained)
     if path.suffix in _SUFFIXES or len(path.parts) > 1:
         siblings = [f.name for f in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = nearest(path.name, siblings, 3, 0.4)
+        near = nearest(path.name, siblings, 0.4)
         hint = f"nearest: {', '.join(near)}" if near else f"looked in {path.parent.absolute()}"
         return f"clip.pretrained={pretrained}: there is no such file; {hint}"
-    near = nearest(pretrained, tags, 3, 0.3) or tags
+    near = nearest(pretrained, tags, 0.3) or tags
     return (
         f"clip.pretrained={pretrained} is neither a file nor a tag of {name}; "
         f"nearest: {', '.join(near) or 'it has no tags, give a file'}"

@@ -13,18 +13,17 @@ from ood_lab.common.grouping import grouped
 from ood_lab.common.unicode_names import composed, remark
 
 
-def nearest(word: str, options: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
-    """Up to ``n`` options that are close to ``word``, in whatever case, the closest first.
+def nearest(word: str, options: Iterable[str], cutoff: float = 0.5) -> list[str]:
+    """Up to three options that are close to ``word``, in whatever case, the closest first.
 
     Args:
         word: as typed.
         options: what there is.
-        n: so many at most.
         cutoff: least similarity, from 0 (anything) to 1 (equal).
     """
     by_lower = grouped((option.lower(), option) for option in dict.fromkeys(options))
-    close = difflib.get_close_matches(word.lower(), by_lower, n=n, cutoff=cutoff)
-    return [option for name in close for option in by_lower[name]][:n]
+    close = difflib.get_close_matches(word.lower(), by_lower, cutoff=cutoff)
+    return [option for name in close for option in by_lower[name]][:3]
 
 
 def suggestion(word: str, options: Iterable[str], shown: int = 5) -> str:
@@ -33,7 +32,7 @@ def suggestion(word: str, options: Iterable[str], shown: int = 5) -> str:
     same = next((name for name in names if name != word and composed(name) == composed(word)), None)
     if same:
         return f"'{same}' has its accents in another Unicode form (NFC, NFD): copy that name"
-    if close := nearest(word, names, 1, 0.6):
+    if close := nearest(word, names, 0.6):
         return f"did you mean '{close[0]}'?"
     if not names:
         return "there is none"
@@ -66,7 +65,7 @@ def missing_path(path: StrPath) -> UserError:
     parent = next((p for p in wanted.parents if os.path.isdir(p)), Path(wanted.anchor))
     first, *rest = wanted.relative_to(parent).parts
     names = sorted(p.name for p in parent.iterdir() if not p.name.startswith("."))
-    for match in nearest(first, names, 3, 0.6):
+    for match in nearest(first, names, 0.6):
         similar = parent / match
         full = similar.joinpath(*rest)
         return UserError(

@@ -88,7 +88,7 @@ def unread(columns: Iterable[str], source: Path, labelled: bool) -> Iterator[Rea
         plain = _plain(name)
         if _is_read(name):
             continue
-        close = ["label"] if plain in CLASS_NAMES else nearest(plain, free, 1, _CLOSE)
+        close = ["label"] if plain in CLASS_NAMES else nearest(plain, free, _CLOSE)
         if close and close[0] in free:
             yield ReadingWarning(
                 f"nothing reads the column '{name}' of '{source}': if it is the {close[0]}, call "

@@ -124,7 +124,7 @@ class CalibratedDetector:
             raise UserError(f"task.alpha={self.alpha} must lie between 0 and 1")
         if self.given_threshold is not None and not math.isfinite(self.given_threshold):
             raise UserError(f"task.threshold={self.given_threshold}: give a finite number")
-        if isinstance(self.classes, str) or len(set(self.classes)) < len(self.classes):
+        if len(set(self.classes)) < len(self.classes):
             raise UserError(f"classes={self.classes!r}: give a list of different class names")
         if self.calibration not in get_args(Calibration):
             raise ValueError(f"calibration is one of {get_args(Calibration)}")

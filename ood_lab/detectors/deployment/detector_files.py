@@ -26,6 +26,11 @@ FILE = TensorFile(
     remedy="fit and save the detector again",
 )
 _FITTED = "fitted."
+#: Plain attributes of a calibrated detector.
+_RULE = (
+    *("alpha", "given_threshold", "pixel_range", "calibration"),
+    *("classes", "weights_sha256", "transform"),
+)
 
 
 def save_detector(path: StrPath, calibrated: CalibratedDetector) -> None:
@@ -41,15 +46,8 @@ def save_detector(path: StrPath, calibrated: CalibratedDetector) -> None:
         "name": detector.name,
         "used": dict(detector.used),
         "chosen": detector.chosen,
-        "alpha": calibrated.alpha,
-        "given_threshold": calibrated.given_threshold,
-        "classes": calibrated.classes,
-        "weights_sha256": calibrated.weights_sha256,
         "network": detector.network,
-        "transform": calibrated.transform,
-        "pixel_range": calibrated.pixel_range,
-        "calibration": calibrated.calibration,
-    }
+    } | {name: getattr(calibrated, name) for name in _RULE}
     tensors = calibrated.id_tensors | {
         _FITTED + name: value for name, value in detector.fitted.items()
     }
@@ -81,19 +79,11 @@ def load_detector(path: StrPath) -> CalibratedDetector:
         }
         detector.network = description["network"]
         detector.used, detector.chosen = description["used"], description["chosen"]
-        ends = description["pixel_range"]
-        return CalibratedDetector(
-            detector,
-            tensors["id_scores"],
-            description["alpha"],
-            description["classes"],
-            description["weights_sha256"],
-            description["transform"],
-            description["given_threshold"],
-            None if ends is None else tuple(ends),
-            description["calibration"],
-            tensors.get("id_groups"),
-        )
+        rule = {name: description[name] for name in _RULE}
+        if rule["pixel_range"]:
+            rule["pixel_range"] = tuple(rule["pixel_range"])
+        scores, groups = tensors["id_scores"], tensors.get("id_groups")
+        return CalibratedDetector(detector, scores, id_groups=groups, **rule)
 
 
 def _build(description: dict[str, Any], place: Path) -> Detector:

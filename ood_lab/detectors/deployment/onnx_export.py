@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torchvision.transforms import CenterCrop, Compose, Grayscale, Normalize, Resize, ToTensor
 
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.common.files import StrPath, replaced, share
+from ood_lab.common.files import StrPath, replaced
 from ood_lab.common.tensor_arithmetic import random_numbers
 from ood_lab.common.tensor_file import Transform
 from ood_lab.detectors.base import Detector
@@ -145,7 +145,6 @@ def save_onnx(
     content = _described(graph, calibrated, facts)
     with reported_as(f"'{place}' cannot be written: {{reason}}", OSError), replaced(place) as file:
         file.write_bytes(content)
-        share(file)
     return p_deviation
 
 

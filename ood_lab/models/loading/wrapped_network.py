@@ -275,7 +275,7 @@ def _check_head_name(net: nn.Module, head: str, name: str) -> None:
             "what it gives; if it gives features, model.head=linear|nearest_mean fits a head on ID "
             "train, and model.head=none takes only them"
         )
-    near = nearest(head, linear, 3, 0.3) or linear[-3:]
+    near = nearest(head, linear, 0.3) or linear[-3:]
     problem = "it has no such layer" if layer is None else f"that is a {type(layer).__name__}"
     raise UserError(
         f"'{head}' is not a linear layer of {name} ({problem}); nearest: {', '.join(near)}"

@@ -290,13 +290,13 @@ def _near_keys(key: str, keys: Sequence[str]) -> list[str]:
     same = [k for k in keys if _leaf(k) == leaf]
     if not parents and same:
         return _highest(same)
-    names = nearest_names(leaf, {_leaf(k) for k in keys}, 3, 0.6)
+    names = nearest_names(leaf, {_leaf(k) for k in keys}, 0.6)
     # A word of a longer name matches as well: epochs, in max_epochs.
     names += sorted({_leaf(k) for k in keys if leaf in _leaf(k).split("_")})
     similar = [k for name in dict.fromkeys(names) for k in keys if _leaf(k) == name]
     if not parents:
         return _highest(similar)
-    close = nearest_names(key, keys, 3, 0.6)
+    close = nearest_names(key, keys, 0.6)
     inside = [k for k in similar if k.rpartition(".")[0] == ".".join(parents)]
     return list(dict.fromkeys([*inside, *close, *_highest(same)]))[:3]
 

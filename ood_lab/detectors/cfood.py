@@ -86,7 +86,7 @@ class CFOOD(Detector):
         """Learns ``bank [n, D]`` (unit length), ``shares [K]`` and ``radii [n, K]``, ascending."""
         self.check_size(len(bank), bank.num_classes)
         n = self._kept(len(bank))
-        references = unit(bank.features[choose_rows(bank.labels, self.seed, n)].double())
+        references = unit(bank.features[choose_rows(len(bank), self.seed, n)].double())
         there = on_device(references)
         neighbours, first = np.unique(
             np.maximum((SHARES * n - 1).astype(int), 0) + 1, return_index=True

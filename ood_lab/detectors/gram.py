@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Annotated, Self
 
@@ -14,6 +14,7 @@ from ood_lab.common.arguments import Count, InnerShare
 from ood_lab.common.tensor_arithmetic import permutation
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal, FitSplit, with_settings
+from ood_lab.detectors.support.chunked_arithmetic import row_chunks
 from ood_lab.detectors.support.layer_probe import LayerColumn, split_layers
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.features.bank import FeatureBank
@@ -79,10 +80,6 @@ class GramColumn(LayerColumn):
         return channels * len(self.powers)
 
 
-#: Floats of the bank read at a time.
-CHUNK_FLOATS = 2**22
-
-
 @with_settings
 class Gram(NetworkDetector):
     r"""Total deviation of the Gram vectors from their class ranges (arXiv 1912.12510).
@@ -134,12 +131,11 @@ class Gram(NetworkDetector):
         return GramColumn(self.layers, self.powers)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Two ranges per class, the held-out rows, one chunk.
+        """Two ranges per class and the held-out rows.
 
         0 before the column knows its backbone (:meth:`GramColumn.layers`).
         """
-        width, rows = self.extraction_hook.width, 2 * c + round(n * self.held_out)
-        return 4 * (rows * width + 5 * CHUNK_FLOATS) if width else 0
+        return 4 * (2 * c + round(n * self.held_out)) * self.extraction_hook.width
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
         """The size of the ranges."""
@@ -167,7 +163,8 @@ class Gram(NetworkDetector):
         classes, predictions = bank.num_classes, bank.predictions
         low = vectors.new_full((classes, vectors.shape[1]), torch.inf)
         high = -low
-        for rows in _chunks(kept, vectors.shape[1]):
+        for place in row_chunks(len(kept), vectors.shape[1]):
+            rows = kept[place]
             index = predictions[rows, None].expand(-1, vectors.shape[1])
             low.scatter_reduce_(0, index, vectors[rows], "amin")
             high.scatter_reduce_(0, index, vectors[rows], "amax")
@@ -180,7 +177,7 @@ class Gram(NetworkDetector):
         low, high, widths = (self.fitted[key] for key in ("low", "high", "widths"))
         vectors = self.values(bank)[:, : low.shape[1]]
         predictions, parts = bank.predictions, []
-        for rows in _chunks(torch.arange(len(bank)), vectors.shape[1]):
+        for rows in row_chunks(len(bank), vectors.shape[1]):
             part, c = vectors[rows], predictions[rows]
             below = (low[c] - part).relu_() / (low[c] + 1e-6).abs()
             above = (part - high[c]).relu_() / (high[c] + 1e-6).abs()
@@ -197,7 +194,3 @@ class Gram(NetworkDetector):
         seen = self.fitted.get("seen")
         unseen = None if seen is None else int((~seen).sum())
         return super().describe() | {"classes_without_fit_images": unseen}
-
-
-def _chunks(rows: Tensor, width: int) -> Iterator[Tensor]:
-    yield from rows.split(max(1, CHUNK_FLOATS // width))

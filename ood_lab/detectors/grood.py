@@ -73,7 +73,7 @@ class GROOD(CappedBankDetector):
         warn_classes(self, absent, f"have no {self.fit_split} image and no prototype")
         means = moments.class_means[classes]
         self.fitted = {"means": means, "prototype": means.mean(dim=0)}
-        kept = right[choose_rows(torch.zeros(len(right)), self.seed, self.max_bank)]
+        kept = right[choose_rows(len(right), self.seed, self.max_bank)]
         gradients = torch.empty(len(kept), bank.width)
         half_square = torch.empty(len(kept), dtype=torch.float64)
         for rows, x in blocks(bank.features, kept):

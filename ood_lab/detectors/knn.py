@@ -93,7 +93,7 @@ class KNN(CappedBankDetector):
         ``bank`` is the feature tensor itself, not a copy, unless fewer rows are kept;
         ``half_square`` is half the squared length after scaling (1/2, or 0 for a zero vector).
         """
-        rows = choose_rows(bank.labels, self.seed, self.max_bank)
+        rows = choose_rows(len(bank), self.seed, self.max_bank)
         features = chosen_rows(bank.features, rows)
         self.check_size(len(features), bank.classes)
         k = self._fixed(bank.classes)

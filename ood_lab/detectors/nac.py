@@ -16,12 +16,12 @@ from torch import Tensor
 from ood_lab.common.arguments import Count, Positive, check_values
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
+from ood_lab.common.tensor_arithmetic import permutation
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows, row_chunks
 from ood_lab.detectors.support.compute_device import head_on_device, on_device
 from ood_lab.detectors.support.layer_probe import LayerColumn, channels_first, split_layers
-from ood_lab.detectors.support.neighbour_search import choose_rows
 from ood_lab.detectors.support.requirements import (
     require_column,
     require_labels,
@@ -254,13 +254,16 @@ class NAC(Detector):
         return self
 
     def _balanced(self, labels: Tensor) -> Tensor:
-        """Rows counted: the same number of every class, or all."""
+        """Rows counted: the same number of every class, at random, or all."""
         if self.fit_images is None:
             return torch.arange(len(labels))
         labelled = (labels >= 0).nonzero().flatten()
+        shuffled = labelled[permutation(len(labelled), self.seed)]
+        by_class = shuffled[labels[shuffled].argsort(stable=True)]
         counts = labels[labelled].unique(return_counts=True)[1]
         per_class = max(1, min(self.fit_images // len(counts), int(counts.min())))
-        return labelled[choose_rows(labels[labelled], self.seed, None, per_class)]
+        rows = [of_class[:per_class] for of_class in by_class.split(counts.tolist())]
+        return torch.cat(rows).sort().values
 
     def _layers(self, bank: FeatureBank) -> Iterator[_Layer]:
         """All layers, the last one first."""

@@ -78,7 +78,7 @@ class NNGuide(CappedBankDetector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``bank [M, D]`` and ``scale [M]``, E(x_j)/‖x_j‖."""
         self.check_size(len(bank), bank.num_classes)
-        rows = choose_rows(bank.labels, self.seed, self.max_bank)
+        rows = choose_rows(len(bank), self.seed, self.max_bank)
         features = chosen_rows(bank.features, rows)
         parts = chosen_rows(bank.logits, rows).split(ROWS)
         energy = torch.cat([logits.logsumexp(dim=1) for logits in parts])

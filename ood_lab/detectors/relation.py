@@ -57,7 +57,7 @@ class Relation(CappedBankDetector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``features [M, D]`` and ``logits [M, C]``: the bank itself, or chosen rows."""
-        rows = choose_rows(bank.labels, self.seed, self.max_bank)
+        rows = choose_rows(len(bank), self.seed, self.max_bank)
         self.fitted = {
             "features": chosen_rows(bank.features, rows),
             "logits": chosen_rows(bank.logits, rows),

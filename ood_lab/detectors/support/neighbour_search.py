@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ood_lab.common.tensor_arithmetic import random_numbers
+from ood_lab.common.tensor_arithmetic import permutation
 from ood_lab.detectors.base import Detector, DetectorRefusal
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.features.bank import FeatureBank
@@ -57,19 +57,9 @@ def automatic_neighbours(detector: Detector, bank: FeatureBank, rows: Tensor, la
     return k
 
 
-def choose_rows(
-    labels: Tensor, seed: int, max_rows: int | None, max_per_class: int | None = None
-) -> Tensor:
-    """Random rows, sorted: at most ``max_per_class`` a class, then ``max_rows`` (None = all)."""
-    generator = random_numbers(seed)
-    rows = torch.randperm(len(labels), generator=generator)
-    if max_per_class is not None:
-        by_class = rows[labels[rows].argsort(stable=True)]
-        ordered = labels[by_class]
-        place = torch.arange(len(ordered)) - torch.searchsorted(ordered, ordered)
-        chosen = by_class[place < max_per_class]
-        rows = chosen[torch.randperm(len(chosen), generator=generator)]
-    return rows[:max_rows].sort().values
+def choose_rows(n: int, seed: int, most: int | None) -> Tensor:
+    """Random rows of n, ``most`` of them (None = all), sorted."""
+    return permutation(n, seed)[:most].sort().values
 
 
 def chosen_rows(values: Tensor, rows: Tensor) -> Tensor:

@@ -429,11 +429,9 @@ class Preprocessing(nn.Module):
 
     def __init__(self, transform: Any) -> None:
         super().__init__()
-        steps = _steps(transform)
-        self.grey = any(isinstance(step, Grayscale) for step in steps)
-        resize = next((step for step in steps if isinstance(step, Resize)), None)
-        crop = next((step for step in steps if isinstance(step, CenterCrop)), None)
-        normalise = next((step for step in steps if isinstance(step, Normalize)), None)
+        step_of: dict[type, Any] = {type(step): step for step in _steps(transform)}
+        self.grey = Grayscale in step_of
+        resize, crop, normalise = map(step_of.get, (Resize, CenterCrop, Normalize))
         self.kernel = KERNELS["bilinear"] if resize is None else _kernel(resize)
         self.size: list[int] | int | None = None if resize is None else resize.size
         if isinstance(self.size, (list, tuple)) and len(self.size) == 1:
@@ -509,7 +507,7 @@ def _steps(transform: Any) -> list[Any]:
             steps += _steps(inner)
         elif not isinstance(step, FunctionType) or step.__name__ != "_convert_to_rgb":
             steps.append(step)
-    order: list[type | str] = [Grayscale, Resize, CenterCrop, ToTensor, Normalize]
+    order: list[type] = [Grayscale, Resize, CenterCrop, ToTensor, Normalize]
     place = -1
     for step in steps:
         kind = ToTensor if type(step).__name__ == "MaybeToTensor" else type(step)

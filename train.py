@@ -20,10 +20,9 @@ def main(cfg: DictConfig) -> None:
         if job.trains:
             model = run.classifier(job)
             job.task.check(job)
-            with job.stages("train") as stage, run.training(job, model) as begins:
+            with job.stages("train"), run.training(job, model) as begins:
                 if begins:
                     job.trainer.fit(model, datamodule=job.data, ckpt_path=job.last_checkpoint)
-                stage.reused = not job.training_log.started
             run.finish_training(job, model)
         job.run_task()
         job.close()

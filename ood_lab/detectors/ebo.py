@@ -6,13 +6,12 @@ from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
 from ood_lab.common.arguments import Positive
-from ood_lab.detectors.base import Detector, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import map_rows
-from ood_lab.features.bank import FeatureBank
+from ood_lab.detectors.base import with_settings
+from ood_lab.detectors.support.logit_detector import LogitDetector
 
 
 @with_settings
-class EBO(Detector):
+class EBO(LogitDetector):
     r"""Free energy of the logits (arXiv 2010.03759).
 
     .. math:: s(x) = -T \log \sum_c e^{z_c / T}, \quad z \in \mathbb{R}^C
@@ -32,6 +31,6 @@ class EBO(Detector):
 
     temperature: Positive = 1.0
 
-    def score(self, bank: FeatureBank) -> Tensor:
-        """Energy, ``[N]``."""
-        return map_rows(lambda z: EnergyBased.score(z, t=self.temperature), bank.logits)
+    def of_logits(self, z: Tensor) -> Tensor:
+        """Energy, ``[n]``."""
+        return EnergyBased.score(z, t=self.temperature)

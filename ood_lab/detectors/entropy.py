@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector
-from ood_lab.detectors.support.chunked_arithmetic import map_rows
-from ood_lab.features.bank import FeatureBank
+from ood_lab.detectors.support.logit_detector import LogitDetector
 
 
-class Entropy(Detector):
+class Entropy(LogitDetector):
     r"""Shannon entropy of the softmax (arXiv 2012.06575).
 
     .. math:: s(x) = -\sum_c p_c \log p_c, \quad p = \mathrm{softmax}(z)
@@ -19,17 +17,12 @@ class Entropy(Detector):
     """
 
     name = "entropy"
-    reads = ("logits",)
     default = True
     formula = "−Σ p log p"
     source = "2012.06575"
     suspicious = "the probability is spread over many classes"
 
-    def score(self, bank: FeatureBank) -> Tensor:
-        """Entropy in nats, ``[N]`` in [0, log C]."""
-
-        def entropy(z: Tensor) -> Tensor:
-            log_p = z.log_softmax(dim=1)
-            return -(log_p.exp() * log_p).sum(dim=1)
-
-        return map_rows(entropy, bank.logits)
+    def of_logits(self, z: Tensor) -> Tensor:
+        """Entropy in nats, ``[n]`` in [0, log C]."""
+        log_p = z.log_softmax(dim=1)
+        return -(log_p.exp() * log_p).sum(dim=1)

@@ -6,13 +6,12 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.arguments import Count, Positive
-from ood_lab.detectors.base import Detector, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import map_rows
-from ood_lab.features.bank import FeatureBank
+from ood_lab.detectors.base import with_settings
+from ood_lab.detectors.support.logit_detector import LogitDetector
 
 
 @with_settings
-class GEN(Detector):
+class GEN(LogitDetector):
     r"""Generalised entropy (CVPR 2023, Liu et al.).
 
     .. math:: s(x) = \sum_{j=1}^{M} p_{(j)}^\gamma (1 - p_{(j)})^\gamma,
@@ -29,7 +28,6 @@ class GEN(Detector):
     """
 
     name = "gen"
-    reads = ("logits",)
     default = True
     formula = "Σ over the m largest p of (p(1 − p))^γ"
     source = "CVPR 2023"
@@ -38,17 +36,13 @@ class GEN(Detector):
     gamma: Positive = 0.1
     m: Count = 100
 
-    def score(self, bank: FeatureBank) -> Tensor:
-        """Generalised entropy, ``[N]``, from 0."""
-
-        def entropy(z: Tensor) -> Tensor:
-            largest = z.topk(min(self.m, z.shape[1]), dim=1).values
-            total = z.logsumexp(dim=1, keepdim=True)
-            log_p = largest - total
-            log_rest = torch.log1p(-log_p.exp().clamp(max=0.5))
-            # Only the largest can exceed 1/2, where 1 - p cancels: sum the others instead.
-            rest = z.topk(z.shape[1] - 1, dim=1, largest=False).values.logsumexp(dim=1)
-            log_rest[:, 0] = rest - total[:, 0]
-            return (self.gamma * (log_p + log_rest)).exp().sum(dim=1)
-
-        return map_rows(entropy, bank.logits)
+    def of_logits(self, z: Tensor) -> Tensor:
+        """Generalised entropy, ``[n]``, from 0."""
+        largest = z.topk(min(self.m, z.shape[1]), dim=1).values
+        total = z.logsumexp(dim=1, keepdim=True)
+        log_p = largest - total
+        log_rest = torch.log1p(-log_p.exp().clamp(max=0.5))
+        # Only the largest can exceed 1/2, where 1 - p cancels: sum the others instead.
+        rest = z.topk(z.shape[1] - 1, dim=1, largest=False).values.logsumexp(dim=1)
+        log_rest[:, 0] = rest - total[:, 0]
+        return (self.gamma * (log_p + log_rest)).exp().sum(dim=1)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector
-from ood_lab.detectors.support.chunked_arithmetic import map_rows
-from ood_lab.features.bank import FeatureBank
+from ood_lab.detectors.support.logit_detector import LogitDetector
 
 
-class JointEnergy(Detector):
+class JointEnergy(LogitDetector):
     r"""Sum of the label-wise free energies of a multi-label head (arXiv 2109.14162).
 
     .. math:: s(x) = -\sum_c \log(1 + e^{z_c}), \quad z \in \mathbb{R}^C
@@ -25,11 +23,7 @@ class JointEnergy(Detector):
     source = "2109.14162"
     suspicious = "the label-wise energies are small together"
 
-    def score(self, bank: FeatureBank) -> Tensor:
-        """Negative joint energy, ``[N]``."""
-        return map_rows(lambda z: -_energies(z).sum(dim=1), bank.logits)
-
-
-def _energies(z: Tensor) -> Tensor:
-    """log(1 + exp z) of any z; onnxruntime has no softplus of float64."""
-    return z.clamp(min=0) + (-z.abs()).exp().log1p()
+    def of_logits(self, z: Tensor) -> Tensor:
+        """Negative joint energy, ``[n]``."""
+        energies = z.clamp(min=0) + (-z.abs()).exp().log1p()  # onnxruntime has no float64 softplus
+        return -energies.sum(dim=1)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from pytorch_ood.detector import MaxLogit
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector
-from ood_lab.detectors.support.chunked_arithmetic import map_rows
-from ood_lab.features.bank import FeatureBank
+from ood_lab.detectors.support.logit_detector import LogitDetector
 
 
-class MLS(Detector):
+class MLS(LogitDetector):
     r"""Negative maximum logit (arXiv 1911.11132).
 
     .. math:: s(x) = -\max_c z_c, \quad z \in \mathbb{R}^C
@@ -27,6 +25,6 @@ class MLS(Detector):
     source = "1911.11132"
     suspicious = "no class has a large logit"
 
-    def score(self, bank: FeatureBank) -> Tensor:
-        """-max logit, ``[N]``."""
-        return map_rows(MaxLogit.score, bank.logits)
+    def of_logits(self, z: Tensor) -> Tensor:
+        """-max logit, ``[n]``."""
+        return MaxLogit.score(z)

@@ -6,13 +6,12 @@ from pytorch_ood.detector import MaxSoftmax
 from torch import Tensor
 
 from ood_lab.common.arguments import Positive
-from ood_lab.detectors.base import Detector, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import map_rows
-from ood_lab.features.bank import FeatureBank
+from ood_lab.detectors.base import with_settings
+from ood_lab.detectors.support.logit_detector import LogitDetector
 
 
 @with_settings
-class MSP(Detector):
+class MSP(LogitDetector):
     r"""Negative maximum softmax probability (arXiv 1610.02136).
 
     .. math:: s(x) = -\max_c \mathrm{softmax}(z / T)_c, \quad z \in \mathbb{R}^C
@@ -25,7 +24,6 @@ class MSP(Detector):
     """
 
     name = "msp"
-    reads = ("logits",)
     default = True
     formula = "−max p at T"
     source = "1610.02136"
@@ -33,6 +31,6 @@ class MSP(Detector):
 
     temperature: Positive = 1.0
 
-    def score(self, bank: FeatureBank) -> Tensor:
-        """-max softmax, ``[N]`` in [-1, -1/C]."""
-        return map_rows(lambda z: MaxSoftmax.score(z, t=self.temperature), bank.logits)
+    def of_logits(self, z: Tensor) -> Tensor:
+        """-max softmax, ``[n]`` in [-1, -1/C]."""
+        return MaxSoftmax.score(z, t=self.temperature)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector
-from ood_lab.detectors.support.chunked_arithmetic import map_rows
-from ood_lab.features.bank import FeatureBank
+from ood_lab.detectors.support.logit_detector import LogitDetector
 
 
-class SumProb(Detector):
+class SumProb(LogitDetector):
     r"""Negative sum of the probabilities of a multi-label head (arXiv 2109.14162).
 
     .. math:: s(x) = -\sum_c \sigma(z_c), \quad z \in \mathbb{R}^C
@@ -25,6 +23,6 @@ class SumProb(Detector):
     source = "2109.14162"
     suspicious = "all classes together have small probabilities"
 
-    def score(self, bank: FeatureBank) -> Tensor:
-        """Negative sum, ``[N]``."""
-        return map_rows(lambda z: -z.sigmoid().sum(dim=1), bank.logits)
+    def of_logits(self, z: Tensor) -> Tensor:
+        """Negative sum, ``[n]``."""
+        return -z.sigmoid().sum(dim=1)

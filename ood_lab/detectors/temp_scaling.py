@@ -10,9 +10,10 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import blocks, map_rows
+from ood_lab.detectors.base import FitSplit, with_settings
+from ood_lab.detectors.support.chunked_arithmetic import blocks
 from ood_lab.detectors.support.compute_device import on_device
+from ood_lab.detectors.support.logit_detector import LogitDetector
 from ood_lab.detectors.support.neighbour_search import chosen_rows
 from ood_lab.detectors.support.requirements import require_labels, require_two_classes
 from ood_lab.features.bank import FeatureBank
@@ -24,7 +25,7 @@ LOWEST, HIGHEST = 0.01, 100.0
 
 
 @with_settings
-class TempScaling(Detector):
+class TempScaling(LogitDetector):
     r"""Maximum softmax probability at the calibrated temperature (arXiv 1706.04599).
 
     .. math::
@@ -84,15 +85,10 @@ class TempScaling(Detector):
         )
         return edge
 
-    def score(self, bank: FeatureBank) -> Tensor:
-        """Log-odds against the predicted class at T, ``[N]``."""
-        temperature = self.fitted["temperature"].item()
-
-        def log_odds(z: Tensor) -> Tensor:
-            below = (z - z.amax(dim=1, keepdim=True)) / temperature
-            return below.scatter(1, z.argmax(dim=1, keepdim=True), -torch.inf).logsumexp(dim=1)
-
-        return map_rows(log_odds, bank.logits)
+    def of_logits(self, z: Tensor) -> Tensor:
+        """Log-odds against the predicted class at T."""
+        below = (z - z.amax(dim=1, keepdim=True)) / self.fitted["temperature"].item()
+        return below.scatter(1, z.argmax(dim=1, keepdim=True), -torch.inf).logsumexp(dim=1)
 
 
 def _slope(logits: Tensor, labels: Tensor, t: float) -> float:

@@ -24,6 +24,7 @@ from ood_lab.data.sources.image_formats import pixels_beyond, register_formats
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.label_names import label_columns
 from ood_lab.data.sources.pixel_decoding import (
+    HOT,
     PERCENTILES,
     TOP,
     Decoding,
@@ -265,15 +266,15 @@ def pixel_values(
     """Values of the pixels as the files have them, a row an image; unreadable ones are skipped.
 
     Columns ``deep`` (more than 8 bits), ``floats``, ``least``, ``most``, the percentiles ``low``
-    and ``high`` of :data:`PERCENTILES`, ``top``, below which 99.9% are, the numbers of ``channels``
-    (0 = as its mode has) and of ``pages``.
+    and ``high`` of :data:`PERCENTILES`, ``top``, below which 99.9% are, ``solid``, the most without
+    :data:`HOT` pixels, the numbers of ``channels`` (0 = as its mode has) and of ``pages``.
     """
     look = partial(_values, store=store, decoding=Decoding(max_megapixels=decoding.max_megapixels))
-    facts = file_facts(paths, look, "reading pixel values", cache_dir, store)
+    facts = file_facts(paths, look, "reading the values of pixels", cache_dir, store)
     return facts[facts["error"] == ""].reset_index(drop=True)
 
 
-_NUMBERS = ("least", "most", "low", "high", "top")
+_NUMBERS = ("least", "most", "low", "high", "top", "solid")
 
 
 def _values(path: str, store: Store, decoding: Decoding) -> Facts:
@@ -299,7 +300,10 @@ def _values(path: str, store: Store, decoding: Decoding) -> Facts:
         step = max(1, int((array.shape[0] * array.shape[1] / _PIXELS) ** 0.5))
         some = array[::step, ::step].astype(np.float64)
         values = some[np.isfinite(some)]
-        numbers = np.nanmin(array), np.nanmax(array), *np.percentile(values, (*PERCENTILES, TOP))
+        ends = np.nanmin(array), np.nanmax(array)
+        hot = max(1, int(HOT * values.size)) if values.size > 1 else 0
+        solid = np.partition(values, -1 - hot)[-1 - hot]
+        numbers = (*ends, *np.percentile(values, (*PERCENTILES, TOP)), solid)
         facts |= dict(zip(_NUMBERS, map(float, numbers), strict=True))
     except Exception as error:  # the check of the data names it
         facts["error"] = reason(error, path)

@@ -17,6 +17,8 @@ from ood_lab.common.errors import UserError
 
 #: Bit depths of cameras and scanners.
 _BITS = (8, 10, 12, 14, 16)
+#: Share of the pixels of an image, at least one, that may be hot; of images, that are no rule.
+HOT, _RARE = 1e-3, 0.05
 #: Attribute of a picture with all of its channels, see :meth:`Decoding.with_channels`.
 CHANNELS = "channels"
 #: The whole range of 16 bits.
@@ -140,7 +142,7 @@ def range_of(values: pd.DataFrame, wanted: Any) -> tuple[tuple[float, float] | N
         values: of a sample of the training images, see
             :func:`~ood_lab.data.sources.image_files.pixel_values`; 8-bit images do not count.
         wanted: ``auto``, ``percentile`` or ``[low, high]``. ``auto`` takes the smallest of 8, 10,
-            12, 14 and 16 bits that holds integers, and 0 to 1 for floats.
+            12, 14 and 16 bits that holds integers without hot pixels, and 0 to 1 for floats.
             ``percentile`` takes the medians of the images' :data:`PERCENTILES`.
 
     Returns:
@@ -175,9 +177,16 @@ def range_of(values: pd.DataFrame, wanted: Any) -> tuple[tuple[float, float] | N
         raise UserError(
             f"{seen}, beyond 16 bits: set data.pixel_range=[{least:g},{most:g}] or percentile"
         )
-    bits = next(n for n in _BITS if most < 2**n)
-    if bits == _BITS[-1]:
-        return None, ""
-    other = "data.pixel_range=[0,65535] takes the whole range of 16 bits"
+    solid = float(deep["solid"].max())
+    usual = float(deep["solid"].quantile(1 - _RARE, interpolation="higher"))
+    bits, fewer, needed = (next(n for n in _BITS if v < 2**n) for v in (solid, usual, most))
+    if bits < needed:
+        seen += f", all but single ones up to {solid:g}"
     high = 2.0**bits - 1
-    return (0.0, high), f"{seen}: they are read as {bits} bits, 0 to {high:g}; {other}"
+    other = "data.pixel_range=[0,65535] takes the whole range of 16 bits"
+    if fewer < bits:
+        other = f"most images have {fewer}: data.pixel_range=[0,{2**fewer - 1}] takes these"
+    text = f"{seen}: they are read as {bits} bits, 0 to {high:g}; {other}"
+    if bits == _BITS[-1]:
+        return None, text if fewer < bits else ""
+    return (0.0, high), text

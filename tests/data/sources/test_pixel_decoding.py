@@ -4,13 +4,14 @@ import struct
 import zlib
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
 from ood_lab.data.sources.image_files import load_rgb
-from ood_lab.data.sources.pixel_decoding import Decoding
+from ood_lab.data.sources.pixel_decoding import Decoding, range_of
 
 
 def deep(root, low, high, dtype, ending="png", each=8):
@@ -216,3 +217,16 @@ def test_tiff_that_pillow_reads_wrongly(tmp_path, byteorder):
     tifffile.imwrite(file, pixels[0].astype(np.float32), photometric="miniswhite", **options)
     with pytest.raises(UserError, match="0 is white"):
         load_rgb(file)
+
+
+def test_hot_pixels_do_not_set_the_range():
+    dim = {"least": 0.0, "floats": False, "deep": True, "low": 0.0, "high": 9e3}
+    rows = [dim | {"most": 12_000.0, "solid": 12_000.0} for _ in range(30)]
+    single = range_of(pd.DataFrame([*rows, rows[0] | {"most": 65535.0}]), "auto")
+    assert single[0] == (0, 16383)
+    assert "all but single ones up to 12000" in single[1]
+    bright = rows[0] | {"most": 65535.0, "solid": 60_000.0}
+    few = range_of(pd.DataFrame([*rows, bright]), "auto")
+    assert few[0] is None
+    assert "[0,16383]" in few[1]
+    assert range_of(pd.DataFrame([bright] * 30), "auto") == (None, "")

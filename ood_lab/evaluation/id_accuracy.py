@@ -199,10 +199,7 @@ def other_order(bank: FeatureBank, names: Sequence[str]) -> str | None:
     n = max(len(names), int(predictions.max()) + 1)
     by_class = labels.argsort(stable=True)  # so that both halves have every class
     labels, predictions = labels[by_class], predictions[by_class]
-    counts = torch.zeros(n, n)
-    counts.index_put_(
-        (labels[::2], predictions[::2]), torch.ones(len(labels[::2])), accumulate=True
-    )
+    counts = torch.bincount(labels[::2] * n + predictions[::2], minlength=n * n).view(n, n)
     output = torch.as_tensor(linear_sum_assignment(counts.numpy(), maximize=True)[1])
     held_out = labels[1::2]
     accuracy = float((output[held_out] == predictions[1::2]).double().mean())

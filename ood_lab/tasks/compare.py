@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.report.leaderboard.board_files import best_shots, terminal, write_leaderboard
 from ood_lab.report.leaderboard.detector_runs import (
@@ -71,7 +72,7 @@ class Compare(Task):
 def _counted(board: Leaderboard, group: Sequence[DetectorRun]) -> str:
     """``3 runs``, and how many of them repeat the numbers of others."""
     repeated = len(group) - len(board.runs)
-    runs = f"{len(group)} run{'s' * (len(group) > 1)}"
+    runs = counted(len(group), "run")
     return f"{runs}, of which {repeated} only repeat numbers of others" if repeated else runs
 
 

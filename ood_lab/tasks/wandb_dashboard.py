@@ -21,7 +21,6 @@ class WandbDashboard(Task):
 
     Args:
         runs: run folders, folders of them, or globs of either.
-        title: of the workspace.
 
     Raises:
         UserError: wandb-workspaces is missing, W&B rejects the account, no finished run is found,
@@ -29,7 +28,6 @@ class WandbDashboard(Task):
     """
 
     runs: str | Sequence[str]
-    title: str
 
     def check(self, ws: Workspace) -> None:
         """See :class:`Task`."""
@@ -54,7 +52,7 @@ class WandbDashboard(Task):
         online = not to["offline"]
         entity = to["entity"] or (default_entity() if online else "")
         runs = compared(finished_runs(self.runs))
-        workspace = dashboard(runs, entity=entity, project=to["project"], title=self.title)
+        workspace = dashboard(runs, entity, to["project"])
         file = ws.folder / "workspace.json"
         write_dashboard(workspace, file)
         if online:

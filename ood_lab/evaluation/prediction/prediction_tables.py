@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 from lightning.pytorch import Trainer
@@ -151,9 +150,11 @@ def judged_in_parts(files: PartFiles, names: Sequence[str]) -> Judged:
         broken += len(table) - len(read)
         for name in names:
             flagged[name] += int(read[f"{name}_is_ood"].sum())
-            for first in (True, False):
-                ordered = _ordered([ends.get((name, first)), read], f"{name}_score", first)
-                ends[name, first] = ordered.head(EXTREMES)
+            for highest in (True, False):
+                # Of equal scores the first image is the first, and from the other end the last.
+                rows = pd.concat([ends.get((name, highest)), read]).sort_index(ascending=highest)
+                rows = rows.sort_values(f"{name}_score", ascending=not highest, kind="stable")
+                ends[name, highest] = rows.head(EXTREMES)
         some = sampled[(sampled >= table.index[0]) & (sampled <= table.index[-1])]
         shown += [table.loc[some], table.head(max(0, FIRST - table.index[0]))]
     kept = pd.concat([pd.concat(shown), *ends.values()])
@@ -161,16 +162,3 @@ def judged_in_parts(files: PartFiles, names: Sequence[str]) -> Judged:
     return Judged(
         kept, n, broken, flagged, kept.loc[sampled] if n > DRAWN else None, "predictions/*.parquet"
     )
-
-
-def _ordered(frames: Sequence[pd.DataFrame | None], column: str, descending: bool) -> pd.DataFrame:
-    """The rows with the highest scores first, or the lowest; of equal ones as a whole sort has it.
-
-    That is the first of the images first, and from the other end the last.
-    """
-    rows = pd.concat([frame for frame in frames if frame is not None]).sort_index()
-    if not descending:
-        rows = rows[::-1]
-    values = rows[column].to_numpy(np.float64)
-    order = np.argsort(-values if descending else values, kind="stable")
-    return rows.iloc[order[:EXTREMES]]

@@ -335,7 +335,7 @@ def _values(row: PublishedRow, results: pd.DataFrame, shift_order: Sequence[str]
     """
     name, wanted = row.place
     levels = results[list(LEVELS)].to_numpy(float)
-    fitting = (np.equal(levels, wanted) | (np.isnan(levels) & np.isnan(wanted))).all(axis=1)
+    fitting = np.isclose(levels, wanted, equal_nan=True).all(axis=1)
     table = results[fitting & (results["metric"] == row.metric)]
     group = fitting & (results["metric"] == f"mean_{row.ood}_{row.metric}")
     if row.ood == "mean":

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -90,11 +91,8 @@ def _help_group(name: str, words: str, *ahead: str, _root_: DictConfig) -> str:
     chosen = _root_.hydra.runtime.choices.get(name) or []
     first = [chosen] if isinstance(chosen, str) else list(chosen)
     options = _families([path.stem for path in conf_files(name)])
-    line = f"  {name:<{_NAMES}}{words}: "
-    rest = list(dict.fromkeys([*first, *ahead, *options]))
-    while len(f"{line}{', '.join(rest)}") > WIDTH:
-        rest = [*rest[: -1 if rest[-1] != "..." else -2], "..."]
-    return line + ", ".join(rest)
+    line, choices = f"  {name:<{_NAMES}}{words}: ", dict.fromkeys([*first, *ahead, *options])
+    return line + shorten(", ".join(choices), WIDTH - len(line), placeholder=" ...")
 
 
 def _families(names: Sequence[str]) -> list[str]:

@@ -143,8 +143,8 @@ def panels(runs: Compared) -> dict[str, list[Any]]:
     return found
 
 
-def dashboard(runs: Compared, *, entity: str, project: str, title: str) -> Workspace:
-    """The workspace, not yet sent."""
+def dashboard(runs: Compared, entity: str, project: str) -> Workspace:
+    """The workspace, not yet sent; it is called like the project."""
     from wandb_workspaces import workspaces
 
     best = f"mean/{runs.detectors[0]}/auroc"
@@ -152,7 +152,7 @@ def dashboard(runs: Compared, *, entity: str, project: str, title: str) -> Works
     return workspaces.Workspace(
         entity=entity,
         project=project,
-        name=title,
+        name=project,
         sections=[
             workspaces.Section(name=name, panels=shown, is_open=True)
             for name, shown in panels(runs).items()

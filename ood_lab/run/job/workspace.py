@@ -253,12 +253,6 @@ class Workspace:
         """The node that makes OOD sets of ID test; None without one."""
         return synthetic_datasets.graded_of(self.settings)
 
-    @cached_property
-    def sets(self) -> OODDataModule:
-        """The DataModule, set up and checked, without printing anything."""
-        self._unread.setup()
-        return self._unread
-
     @made_of("data", "synthetic_ood")
     def data(self) -> OODDataModule:
         """The DataModule, set up, printed, and recorded in the run folder."""
@@ -266,7 +260,8 @@ class Workspace:
         from ood_lab.report.rendering.table import text_table
         from ood_lab.report.rendering.terminal import print_whole
 
-        data = self.sets
+        data = self._unread
+        data.setup()
         if self.is_main:
             if data.report:
                 notes = [Text(f"· {note}", "note") for note in data.report.notes]

@@ -334,8 +334,8 @@ def _values(row: PublishedRow, results: pd.DataFrame, shift_order: Sequence[str]
         shift_order: of the run; the sets of a mean where the reference names none.
     """
     name, wanted = row.place
-    levels = results[list(LEVELS)].to_numpy(float)
-    fitting = np.isclose(levels, wanted, equal_nan=True).all(axis=1)
+    levels = results[list(LEVELS)].astype(float).fillna(-1)  # -1 = all
+    fitting = (levels == np.nan_to_num(wanted, nan=-1)).all(axis=1)
     table = results[fitting & (results["metric"] == row.metric)]
     group = fitting & (results["metric"] == f"mean_{row.ood}_{row.metric}")
     if row.ood == "mean":

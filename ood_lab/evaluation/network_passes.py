@@ -9,7 +9,7 @@ from typing import Any
 
 from ood_lab.detectors.base import Detectors, Reasons
 from ood_lab.evaluation.detector_tuning import Tuning
-from ood_lab.evaluation.near_copies import NearCopies, with_near_copies
+from ood_lab.evaluation.near_copies import NearCopies
 from ood_lab.evaluation.split_features import Extraction, PassPlan
 from ood_lab.evaluation.streaming_scores import Fitted, fit_before
 
@@ -33,12 +33,6 @@ class ScoringInput:
     fitted: Fitted | None = None
     copies: NearCopies = field(default_factory=NearCopies)
     ood: Sequence[str] = ()
-
-
-def extracted(inputs: ScoringInput, extraction: Extraction, plan: PassPlan) -> ScoringInput:
-    """Extracts the features of the sets of ``plan``; call it on all ranks."""
-    banks, copies = with_near_copies(extraction.data, extraction.banks(inputs.usable, plan))
-    return replace(inputs, banks=banks, copies=copies)
 
 
 def streamed(

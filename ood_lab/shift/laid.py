@@ -15,7 +15,7 @@ from torch import Tensor
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.tensor_file import TensorFile
-from ood_lab.neighbours import Groups, NeighbourSearch, Progress
+from ood_lab.neighbours import Groups, NeighbourSearch
 from ood_lab.schema.image_columns import AXES, Axis
 from ood_lab.schema.run_record import Facts
 from ood_lab.shift.text_grid import FeatureGrid
@@ -269,14 +269,7 @@ class ShiftMeter:
         """Degrees of images from their CLIP features ``[N, l]``, see :meth:`on_axis`."""
         return ShiftDegrees(*(self.on_axis(axis, features) for axis in AXES))
 
-    def on_axis(
-        self,
-        axis: Axis,
-        features: Tensor,
-        *,
-        classes: Groups | None = None,
-        progress: Progress | None = None,
-    ) -> Tensor:
+    def on_axis(self, axis: Axis, features: Tensor, *, classes: Groups | None = None) -> Tensor:
         """Degrees on one axis, ``[N]``.
 
         Args:
@@ -284,14 +277,13 @@ class ShiftMeter:
             features: ``[N, l]``.
             classes: of these images ``[N]`` and of the ID images ``[M]``: the class of an image is
                 left out of the ID images. 2 for an image with fewer than k others.
-            progress: receives the share done, in [0, 1].
 
         Raises:
             UserError: k below 1, or more than the ID images.
             ValueError: features that are not finite.
         """
         queries = self._part(features, axis, "images")
-        cosine = self._search_of(axis).product(queries, groups=classes, progress=progress)
+        cosine = self._search_of(axis).product(queries, groups=classes)
         return (1 - cosine).clamp(0, 2)
 
     def _part(self, features: Tensor, axis: Axis, of: str) -> Tensor:

@@ -21,8 +21,8 @@ from ood_lab.evaluation.id_accuracy import (
     check_id_accuracy,
     id_map,
 )
-from ood_lab.evaluation.near_copies import NearCopies
-from ood_lab.evaluation.network_passes import ScoringInput, extracted, streamed
+from ood_lab.evaluation.near_copies import NearCopies, with_near_copies
+from ood_lab.evaluation.network_passes import ScoringInput, streamed
 from ood_lab.evaluation.pipeline import EvaluatedSets, EvaluationOutcome, MethodScores
 from ood_lab.evaluation.place_maps import pixel_results
 from ood_lab.evaluation.prediction.calibration import n_held_out, threshold_of
@@ -137,7 +137,8 @@ def pass_images(
     ws.record.left_out_to_save_time = list(left_out)
     inputs = ScoringInput(usable=usable, refused=refused | left_out, ood=ood_sets)
     if keep_features:
-        inputs = extracted(inputs, extraction, plan)
+        banks, copies = with_near_copies(data, extraction.banks(usable, plan))
+        inputs = replace(inputs, banks=banks, copies=copies)
     else:
         inputs = streamed(inputs, extraction, plan, ws.tuning, ws.folder / PASSED, ws.seed)
     note_copies(ws, inputs.copies)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from rich.progress import Progress
+from rich.progress import track
 
 from ood_lab.common.random_streams import Resampling
 from ood_lab.common.tensor_file import Tensors
@@ -135,19 +134,14 @@ def measured_degrees(
         table = data.splits[name].table
         columns = [c for c in ("path", "label", MADE_OF) if c in table]
         parts[name] = table[columns].assign(dataset=name)
-    with Progress(transient=True) as progress:
-        bar = progress.add_task("Measuring", total=len(names) * len(decompositions) * len(axes))
-
-        def report(done: int, share: float) -> None:
-            progress.update(bar, completed=done + share)
-
-        for row, (decomposition, axis) in enumerate(product(decompositions, axes)):
-            # One part of the ID set at a time: large pools leave no room for both.
-            meter = ShiftMeter(decomposition, features["train"], k, device)
-            suffix = "" if decomposition is decompositions[0] else f"_{decomposition.name}"
-            for number, name in enumerate(names, row * len(names)):
-                of_set = meter.on_axis(axis, features[name], progress=partial(report, number))
-                parts[name][f"{axis}{suffix}"] = of_set.double().numpy()
+    ways = [*product(decompositions, axes)]
+    for decomposition, axis in track(ways, "Measuring", transient=True):
+        # One part of the ID set at a time: large pools leave no room for both.
+        meter = ShiftMeter(decomposition, features["train"], k, device)
+        suffix = "" if decomposition is decompositions[0] else f"_{decomposition.name}"
+        for name in names:
+            of_set = meter.on_axis(axis, features[name])
+            parts[name][f"{axis}{suffix}"] = of_set.double().numpy()
     rows = [part.reset_index(names="index") for part in parts.values()]
     table = pd.concat(rows, ignore_index=True)
     return table[["dataset", "index", *[c for c in table if c not in ("dataset", "index")]]]

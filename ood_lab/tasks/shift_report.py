@@ -253,12 +253,11 @@ class ShiftReport(Task):
         The folder of a run belongs to its data, weights and settings, and so do the distances.
         """
         tables = []
-        for file, measure in ((DEGREES, degrees), (MARKS, marks)):
-            with ws.stages("measure"):
+        with ws.stages("measure"):
+            for file, measure in ((DEGREES, degrees), (MARKS, marks)):
                 if not (ws.folder / file).exists():
                     write_table(measure(), ws.folder / file)
                 tables.append(read_table(ws.folder / file))
-        with ws.stages("measure"):
             distances = Distances.of(
                 ws.data,
                 degrees=tables[0],

@@ -85,7 +85,9 @@ def learnt(clip: ClipModel, root: Path) -> Path:
         clip: whose features they split.
         root: folder of all matrices that were learnt.
     """
-    folder = _matrix_folder(clip, root)
+    key = json.dumps([dict(clip.identity), LABELS, EPOCHS], sort_keys=True)
+    name = re.sub(r"[^\w.-]+", "-", clip.name)
+    folder = root / f"{name}-{text_sha256(key)[:10]}"
     if not (folder / HELD_OUT).exists():
         names, templates = imagenet21k_labels(), imagenet_templates()
         labels = [names[place * len(names) // LABELS] for place in range(LABELS)]
@@ -107,12 +109,6 @@ def learnt(clip: ClipModel, root: Path) -> Path:
         }
         write_text(json.dumps(accuracies, indent=1), folder / HELD_OUT)  # last: all else is there
     return folder
-
-
-def _matrix_folder(clip: ClipModel, root: Path) -> Path:
-    key = json.dumps([dict(clip.identity), LABELS, EPOCHS], sort_keys=True)
-    name = re.sub(r"[^\w.-]+", "-", clip.name)
-    return root / f"{name}-{text_sha256(key)[:10]}"
 
 
 def save_matrices(

@@ -25,7 +25,7 @@ from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.image_groups import group_codes
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
-from ood_lab.neighbours.multiplication_speed import full_float32
+from ood_lab.neighbours.matrix_precision import full_float32
 
 #: Strides of the layers that are chosen where the network has both, as in PatchCore.
 STRIDES = (8, 16)

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
-from ood_lab.neighbours.candidates import CandidateSearch
-from ood_lab.neighbours.multiplication_speed import fastest_dtype, full_float32
+from ood_lab.neighbours.matrix_precision import full_float32
 from ood_lab.neighbours.row_blocks import Rows, product_blocks
 
 #: Receives the share done, in [0, 1].
@@ -29,13 +28,6 @@ UNKNOWN_CLASSES = 10
 class NeighbourSearch:
     """The k-th largest product with the rows of a bank, exact in float32.
 
-    Large banks are searched by :class:`ood_lab.neighbours.candidates.CandidateSearch`, in bfloat16
-    where the processor multiplies it at least twice as fast as float32 (measured once) and in
-    float16 on a GPU. Queries without certificate (hundreds of equal rows), small banks and all
-    other processors rank all float32 products. Where half precision certifies fewer than half of
-    the queries it is given up: very dense banks, in which the k-th neighbour is one of hundreds
-    within 0.01 of each other.
-
     Only the product with the k-th neighbour is computed, so that it does not matter which of equal
     rows is called the k-th.
 
@@ -44,37 +36,20 @@ class NeighbourSearch:
         k: neighbour.
         device: where to search; by default where the bank is. The bank is moved there, unless it
             would take more than half of the free memory of a GPU: then its blocks travel there in
-            every pass, and all products are ranked.
-        dtype: of the first pass over a large bank; half precision of this device by default;
-            float32 ranks all products.
+            every pass.
 
     Raises:
         UserError: k below 1, or more than the rows.
     """
 
     def __init__(
-        self,
-        bank: Tensor | Rows,
-        k: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, bank: Tensor | Rows, k: int, device: torch.device | str | None = None
     ) -> None:
         check_k(k, len(bank), "the ID set has")
         self.k = k
         rows = bank if isinstance(bank, Rows) else Rows(bank)
         self.device = rows.device if device is None else torch.device(device)
-        resident = _fits(rows, self.device)
-        self.bank = rows.to(self.device) if resident else rows
-        self._first = None
-        if resident and CandidateSearch.fits(len(rows), k + 1):
-            half = dtype or fastest_dtype(self.device)
-            self._first = None if half == torch.float32 else half
-        self._candidates: CandidateSearch | None = None
-
-    @property
-    def halved(self) -> bool:
-        """Half precision finds the candidates."""
-        return self._first is not None
+        self.bank = rows.to(self.device) if _fits(rows, self.device) else rows
 
     def product(
         self,
@@ -93,8 +68,7 @@ class NeighbourSearch:
             in_bank: the queries are rows of the bank, of equal length; the k-th neighbour other
                 than itself counts. A row is its own nearest match, so that is the (k + 1)-th.
             groups: of the queries ``[N]`` and of the rows of the bank ``[M]``, integers: rows of a
-                query's own group do not count, and all float32 products are ranked. -inf for a
-                query with fewer than k other rows.
+                query's own group do not count. -inf for a query with fewer than k other rows.
             progress: receives the share of the queries done.
 
         Raises:
@@ -110,30 +84,12 @@ class NeighbourSearch:
         with full_float32():
             for start in range(0, len(queries), step):
                 part = queries[start : start + step].to(self.device)
-                if groups is None:
-                    products = self._nth(part, n)
-                else:
-                    of_part = groups[0][start : start + step]
-                    products = self._ranked(part, n, (of_part, groups[1]))
-                largest[start : start + step] = products.cpu()
+                of_part = groups and (groups[0][start : start + step], groups[1])
+                products = largest_products(part, self.bank, n, of_part)
+                largest[start : start + step] = products.amin(dim=1).cpu()
                 if progress is not None:
                     progress(min(start + step, len(queries)) / len(queries))
         return largest
-
-    def _ranked(self, queries: Tensor, n: int, groups: Groups | None = None) -> Tensor:
-        return largest_products(queries, self.bank, n, groups).amin(dim=1)
-
-    def _nth(self, queries: Tensor, n: int) -> Tensor:
-        if self._first is None:
-            return self._ranked(queries, n)
-        if self._candidates is None:
-            self._candidates = CandidateSearch(self.bank, self.k + 1, self._first)
-        products, certified = self._candidates.nth_product(queries, n)
-        if not bool(certified.all()):
-            products[~certified] = self._ranked(queries[~certified], n)
-        if float(certified.float().mean()) < 0.5:
-            self._first = self._candidates = None
-        return products
 
 
 def _fits(bank: Rows, device: torch.device) -> bool:

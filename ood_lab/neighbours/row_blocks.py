@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -72,13 +71,9 @@ class Rows:
         rest = (part if part is None else change(part) for part in (self.scale, self.offset))
         return Rows(change(self.features), *rest)
 
-    def scaled(self, centre: Tensor | None = None) -> Tensor:
-        """``b``, or ``b - centre``, ``[M, d] float32``; the features themselves where they are."""
-        if self.scale is None:
-            return self.features if centre is None else self.features - centre
-        if centre is None:
-            return self.features * self.scale[:, None]
-        return torch.addcmul(-centre, self.features, self.scale[:, None])
+    def scaled(self) -> Tensor:
+        """``b``, ``[M, d] float32``; the features themselves where they are."""
+        return self.features if self.scale is None else self.features * self.scale[:, None]
 
     def products(self, queries: Tensor, out: Tensor) -> None:
         """Writes ``q . b_i + a_i`` of all pairs, ``[Q, d] -> [Q, M] float32``."""
@@ -86,30 +81,3 @@ class Rows:
             torch.mm(queries, self.scaled().T, out=out)
         else:
             torch.addmm(self.offset, queries, self.scaled().T, out=out)
-
-    def products_at(self, queries: Tensor, wanted: Tensor, rows: Tensor) -> Tensor:
-        """The products of some pairs, without a copy of their rows.
-
-        Args:
-            queries: ``[Q, d] float32``.
-            wanted: ``[Q, W] bool``.
-            rows: row of each place of ``wanted``, ``[Q, W]``.
-
-        Returns:
-            The wanted products of each query, side by side and filled up with -inf,
-            ``[Q, V] float32``; V >= 1.
-        """
-        chosen, count = rows[wanted].long(), wanted.sum(dim=1)
-        ends = torch.nn.functional.pad(count.cumsum(0), (1, 0))
-        shape, nothing = (len(queries), len(self)), queries.new_zeros(len(chosen))
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Sparse CSR", UserWarning)  # "in beta state"
-            pattern = torch.sparse_csr_tensor(ends, chosen, nothing, shape, check_invariants=False)
-        dots = torch.sparse.sampled_addmm(pattern, queries, self.features.T, beta=0.0).values()
-        if self.scale is not None:
-            dots = dots * self.scale[chosen]
-        if self.offset is not None:
-            dots = dots + self.offset[chosen]
-        width = max(1, int(count.max()))
-        filled = torch.arange(width, device=count.device) < count[:, None]
-        return dots.new_full(filled.shape, -torch.inf).masked_scatter_(filled, dots)

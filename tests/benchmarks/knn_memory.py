@@ -5,6 +5,9 @@
 Limit: the bank's own size plus 1 GiB, over what the process held before any data was made. All
 queries exist; ``--scored`` of them are scored (all by default). The peak does not depend on how
 many, as they go through in chunks of 8,192, so that as many measure it.
+
+Features are made as those of a network's last layer are: 64 latent dimensions, noise around 1,000
+class centres in them, a linear map to the width and a ReLU.
 """
 
 import argparse
@@ -13,10 +16,36 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from ood_lab.detectors import KNN
-from tests.benchmarks.knn_detector import bank_of, features
+from ood_lab.features.bank import FeatureBank
 
 GIB = 2**30
+LATENT, CLASSES = 64, 1000
+
+
+def features(rows: int, width: int, seed: int) -> Tensor:
+    """Rows like those of a network's last layer, ``[rows, width] float32``, made in chunks."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(CLASSES, LATENT, generator=generator)
+    layer = torch.randn(LATENT, width, generator=generator) / LATENT**0.5
+    generator.manual_seed(seed)
+    out = torch.empty(rows, width)
+    for part in out.split(8192):
+        label = torch.randint(CLASSES, (len(part),), generator=generator)
+        latent = centres[label] + torch.randn(len(part), LATENT, generator=generator)
+        torch.mm(latent, layer, out=part)
+        part.sub_(0.5).relu_()
+    return out
+
+
+def bank_of(rows: Tensor) -> FeatureBank:
+    n, width = rows.shape
+    unknown = torch.zeros(n).long()
+    head = (torch.zeros(10, width), torch.zeros(10))
+    return FeatureBank(rows, torch.zeros(n, 10), unknown, torch.arange(n), *head)
 
 
 def resident() -> int:

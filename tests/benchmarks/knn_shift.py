@@ -3,15 +3,13 @@
 Run by hand: ``python -m tests.benchmarks.knn_shift``, then with ``--full``.
 
 ``compare``: 4,000 queries x 200,000 rows x 256, beside faiss's exact inner product index where
-faiss is installed, and float32 throughout, in turns. The OpenBLAS inside faiss's wheels does not
-know every processor and is then several times slower: OPENBLAS_CORETYPE is set to SkylakeX where
-the processor has AVX-512 and nothing else is said.
+faiss is installed, in turns. The OpenBLAS inside faiss's wheels does not know every processor and
+is then several times slower: OPENBLAS_CORETYPE is set to SkylakeX where the processor has AVX-512
+and nothing else is said.
 
 ``full``: 100,000 x 1,000,000 x (256 + 256) by a ShiftMeter that holds one half at a time. The ID
 features lie in a mapped file, whose pages the system may drop; all other memory (Linux: RssAnon)
 must stay within 3 GiB. ``--queries`` searches fewer of them, with all in memory, and extrapolates.
-
-Then the projection to ImageNet-21K x ImageNet-1K on one H100.
 
 Features are noise around 2,000 centres, in random order, so that neighbours are as close as those
 of images; ``--spread`` is the length of the noise (of a centre: 1).
@@ -33,17 +31,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ood_lab.neighbours import NeighbourSearch, Rows
-from ood_lab.neighbours.candidates import CandidateSearch
-from ood_lab.neighbours.multiplication_speed import bfloat16_gain, fastest_dtype
+from ood_lab.neighbours import NeighbourSearch
 from ood_lab.schema.image_columns import AXES
 from ood_lab.shift import Decomposition, ShiftMeter
 
 WIDTH, K = 256, 10
-#: Dense float16 peak of one H100 SXM, and the share of it assumed: a product of inner dimension 256
-#: writes and reads 4 bytes for 512 operations, which its 3.35 TB/s serve at 43% of the peak.
-H100_FLOPS, H100_SHARE = 989e12, 0.3
-SECONDS_A_QUERY_LOOKED_AGAIN = 1e-6
 
 
 def features(rows: int, spread: float, seed: int) -> Tensor:
@@ -81,18 +73,8 @@ def timed(run: Callable[[], Tensor]) -> Timed:
 
 def compare(queries: int, rows: int, spread: float, repeats: int, device: str) -> None:
     bank, some = features(rows, spread, 1), features(queries, spread, 2)
-    dtype = fastest_dtype(torch.device(device))
     print(f"{queries:,} x {rows:,} x {WIDTH}, k={K}, {device}, {torch.get_num_threads()} threads")
-    print(f"  bfloat16 products {bfloat16_gain():.1f} x float32, first pass in {dtype}")
-    if dtype != torch.float32:
-        search = CandidateSearch(Rows(bank.to(device)), K, dtype)
-        certified = search.nth_product(some[:1000].to(device), K)[1]
-        print(f"  certified          {certified.float().mean():8.2%}")
-    plain = "float32 throughout"
-    ways = {
-        "this package": lambda: NeighbourSearch(bank, K, device=device).product(some),
-        plain: lambda: NeighbourSearch(bank, K, dtype=torch.float32, device=device).product(some),
-    }
+    ways = {"this package": lambda: NeighbourSearch(bank, K, device=device).product(some)}
     if importlib.util.find_spec("faiss"):
         ways["faiss IndexFlatIP"] = lambda: with_faiss(bank, some)
     best: dict[str, Timed] = {}
@@ -165,15 +147,6 @@ class PeakMemory:
             self.gib = max(self.gib, kib / 1024**2)
 
 
-def projection() -> None:
-    """FLOPs of the first pass over an assumed rate, plus the second look at memory speed."""
-    queries, rows = 11_582_723, 1_281_167
-    operations = 2 * queries * rows * 2 * WIDTH
-    seconds = operations / (H100_FLOPS * H100_SHARE) + 2 * queries * SECONDS_A_QUERY_LOOKED_AGAIN
-    print(f"{queries:,} x {rows:,} x (256 + 256) on one H100, projected: {seconds:.0f} s")
-    print(f"  {operations:.2e} operations at {H100_SHARE:.0%} of {H100_FLOPS / 1e12:.0f} TFLOP/s")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="the full size, after the comparison")
@@ -186,7 +159,6 @@ def main() -> None:
         full(100_000, 1_000_000, options.queries, options.spread, options.device)
     else:
         compare(4000, 200_000, options.spread, options.repeats, options.device)
-    projection()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_count, unit_of
 from ood_lab.neighbours import neighbour_count, neighbours_in_words
-from ood_lab.neighbours.multiplication_speed import full_float32
+from ood_lab.neighbours.matrix_precision import full_float32
 
 #: Queries whose similarities are held at a time.
 QUERIES = 1024

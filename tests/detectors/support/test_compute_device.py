@@ -115,8 +115,7 @@ def test_a_bank_larger_than_the_gpu_is_searched_in_blocks(monkeypatch):
     move = Rows.to
     monkeypatch.setattr(exact_search, "_fits", lambda *_: False)
     monkeypatch.setattr(Rows, "to", lambda self, d: (sent.append(len(self)), move(self, d))[1])
-    found = NeighbourSearch(bank, 30, device="cpu", dtype=torch.bfloat16)
-    assert not found.halved  # candidates are looked up in the whole bank
+    found = NeighbourSearch(bank, 30, device="cpu")
     expected = (queries @ bank.T).topk(30, dim=1).values[:, -1]
     torch.testing.assert_close(found.product(queries), expected)
     assert max(sent) <= 4096 < sum(sent) == len(bank)

@@ -58,11 +58,6 @@ from ood_lab.metrics.score_evaluation import FEWEST_OF_A_VERDICT as FEWEST_OF_A_
 from ood_lab.metrics.score_evaluation import Evaluation as Evaluation
 from ood_lab.metrics.score_evaluation import PositiveClass as PositiveClass
 from ood_lab.metrics.score_evaluation import sets_of_means as sets_of_means
-from ood_lab.metrics.selective import augrc as augrc
-from ood_lab.metrics.selective import aurc as aurc
-from ood_lab.metrics.selective import e_aurc as e_aurc
-from ood_lab.metrics.selective import risk_coverage as risk_coverage
-from ood_lab.metrics.selective import selective_accuracy as selective_accuracy
 from ood_lab.metrics.shift_metrics import dad as dad
 from ood_lab.metrics.shift_metrics import shift_correlation as shift_correlation
 from ood_lab.metrics.shift_metrics import shift_sensitivity as shift_sensitivity

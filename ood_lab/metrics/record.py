@@ -108,8 +108,6 @@ _KNOWN = {
 }
 AUROC, FPR95 = _KNOWN["auroc"], _KNOWN["fpr95"]
 FPR95_ID_POSITIVE, FPR95_OOD_POSITIVE = _KNOWN["fpr95_id_positive"], _KNOWN["fpr95_ood_positive"]
-AURC, AUGRC = _KNOWN["aurc"], _KNOWN["augrc"]
-ACCURACY_AT_80 = _KNOWN["accuracy_at_coverage_80"]
 ID_ACCURACY, ID_MAP = _KNOWN["id_accuracy"], _KNOWN["id_map"]
 #: Of every OOD set, in the order of the results; the headline FPR95 is one of the two.
 OF_SETS = (

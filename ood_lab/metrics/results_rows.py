@@ -25,7 +25,6 @@ from ood_lab.metrics.resampling.intervals import (
     wilson_interval,
 )
 from ood_lab.metrics.score_evaluation import Evaluation
-from ood_lab.metrics.selective import FailureCell
 from ood_lab.metrics.shift_metrics import (
     CellScores,
     LevelCells,
@@ -72,9 +71,6 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
       None.
       With csID sets it is only that of ID test, ``id_accuracy_<set>`` that of each csID set and
       ``id_accuracy_full_spectrum`` that of all of them together with ID test.
-    - ``aurc, e_aurc, augrc, accuracy_at_coverage_<%>`` of the ID errors (dataset is None) and of
-      ID errors together with each OOD set, where the predictions mean something; see
-      :mod:`ood_lab.metrics.selective`.
 
     Args:
         evaluation: of one model.
@@ -86,7 +82,6 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
         shift), or the place of the set's group, else NaN;
         ``attrs["fpr95_positive"]`` is that of the evaluation.
     """
-    evaluation.draw_all()
     rows = [
         *_accuracy_rows(evaluation.test_rows),
         *_csid_accuracy_rows(evaluation),
@@ -100,7 +95,6 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
         *_mean_rows(evaluation),
         *_dad_rows(evaluation),
         *(row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)),
-        *(row for cell in evaluation.failures for row in _failure_rows(evaluation, cell)),
     ]
     seed, n = evaluation.resampling.seed, evaluation.n_id
     table = _results_table(rows, model, seed, n, evaluation.unit)
@@ -111,7 +105,6 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
 
 def levels_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     """The rows of :func:`results_of` that are about levels of shift."""
-    evaluation.draw_all(failures=False)
     rows = [row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)]
     seed, n = evaluation.resampling.seed, evaluation.n_id
     return _results_table(rows, model, seed, n, evaluation.unit)
@@ -191,14 +184,6 @@ def _group_rows(
         values, ends = measured.values[name][:, group], measured.ends[name][:, :, group]
         sizes = {"n_ood": measured.n_ood[group]}
         yield from _estimate_rows(evaluation, begins + name, values, ends, **sizes, **common)
-
-
-def _failure_rows(evaluation: Evaluation, cell: FailureCell) -> Iterator[Row]:
-    sizes = {"n_id": cell.n_id, "n_ood": cell.n_ood}
-    for metric, values in cell.values.items():
-        yield from _estimate_rows(
-            evaluation, metric, values, cell.ends[metric], dataset=cell.dataset, **sizes
-        )
 
 
 def _accuracy_rows(rows: pd.DataFrame, metric: str = "id_accuracy") -> Iterator[Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -29,8 +29,7 @@ from ood_lab.metrics.resampling.group_intervals import (
     sample_size,
 )
 from ood_lab.metrics.resampling.intervals import Ends, ValueAndDraws
-from ood_lab.metrics.resampling.stratified_bootstrap import Job, carried_out, drawing
-from ood_lab.metrics.selective import FailureCell, failure_job
+from ood_lab.metrics.resampling.stratified_bootstrap import drawn_metrics
 from ood_lab.metrics.shift_metrics import CellScores, LevelCells, dad, split_by_level
 from ood_lab.schema.arrays import Floats, Ints, MetricValues
 from ood_lab.schema.image_columns import GROUP
@@ -121,7 +120,6 @@ class Evaluation:
         ordered = list(shift_order) or grouped
         self.ood_names = ordered + [n for n in names if n not in ordered]
         self._level_sets = self.ood_names if level_sets is None else list(level_sets)
-        self._found: dict[str, list[Any]] = {}
 
     @classmethod
     def of_numbers(
@@ -164,42 +162,31 @@ class Evaluation:
         """Rows of one OOD set."""
         return self.scores.iloc[self._places[ood]]
 
-    @property
+    @cached_property
     def sets(self) -> CellScores:
         """Every OOD set as a whole."""
-        return self._drawn("sets")[0]
+        return self._measured([self.rows_of(name) for name in self.ood_names], self.metrics)
 
-    @property
+    @cached_property
     def levels(self) -> list[LevelCells]:
         """The shift cells of every set that has levels; all of them share one bootstrap."""
-        return [of_set for cells in self._drawn("levels") for of_set in cells]
-
-    @property
-    def failures(self) -> list[FailureCell]:
-        """ID errors, then ID errors and each OOD set; none where predictions mean nothing."""
-        return self._drawn("failures")
-
-    def draw_all(self, failures: bool = True) -> None:
-        """Draws the levels, the sets and, if asked to, the failures in the same processes.
-
-        Otherwise each begins processes of its own when it is first asked for.
-        """
-        self._draw("levels", "sets", *(["failures"] if failures else []))
-
-    def _drawn(self, kind: str) -> list[Any]:
-        if kind not in self._found:
-            self._draw(kind)
-        return self._found[kind]
-
-    def _draw(self, *kinds: str) -> None:
-        make: dict[str, Callable[[], Sequence[Job[Any]]]] = {
-            "levels": self._level_jobs,
-            "sets": self._set_jobs,
-            "failures": self._failure_jobs,
+        split = {name: split_by_level(self.rows_of(name)) for name in self._level_sets}
+        ends = np.cumsum([len(cells) for cells, _ in split.values()])
+        # A set without levels is one cell, which only takes its part of the random numbers.
+        spans = {
+            name: range(end - len(cells), end)
+            for (name, (cells, _)), end in zip(split.items(), ends, strict=True)
+            if cells.notna().any(axis=None)
         }
-        jobs = {kind: make[kind]() for kind in kinds if kind not in self._found}
-        results = iter(carried_out([job for of_kind in jobs.values() for job in of_kind]))
-        self._found |= {kind: [next(results) for _ in of_kind] for kind, of_kind in jobs.items()}
+        if not spans:
+            return []
+        parts = [part for _, rows in split.values() for part in rows]
+        wanted = [g for span in spans.values() for g in span]
+        together = self._measured(parts, self.metrics, self.min_count, wanted)
+        return [
+            LevelCells(name, split[name][0], together.groups(span.start, span.stop))
+            for name, span in spans.items()
+        ]
 
     @property
     def named_metrics(self) -> list[Metric]:
@@ -284,67 +271,30 @@ class Evaluation:
 
     def as_sets(self, chosen: Sequence[pd.Series], metrics: Sequence[Metric]) -> CellScores:
         """Metrics of other groups of rows, each as one set; the headline FPR95 is among them."""
-        parts = [self.scores[rows] for rows in chosen]
-        return carried_out([self._measuring(parts, metrics, min_count=1)])[0]
+        return self._measured([self.scores[rows] for rows in chosen], metrics)
 
     def made_of(self, *parts: pd.DataFrame) -> list[NDArray[np.object_]] | None:
         """The photographs of ID and of these rows in turn; None where no two rows are of one."""
-        return _photographs([self.id_rows, *parts])
+        rows = [self.id_rows, *parts]
+        names = photographs(pd.concat(rows))
+        if names is None or len(set(names)) == len(names):
+            return None
+        return np.split(names, np.cumsum([*map(len, rows)])[:-1])
 
-    def _set_jobs(self) -> list[Job[CellScores]]:
-        parts = [self.rows_of(name) for name in self.ood_names]
-        return [self._measuring(parts, self.metrics, min_count=1)]
-
-    def _level_jobs(self) -> list[Job[list[LevelCells]]]:
-        split = {name: split_by_level(self.rows_of(name)) for name in self._level_sets}
-        ends = np.cumsum([len(cells) for cells, _ in split.values()])
-        # A set without levels is one cell, which only takes its part of the random numbers.
-        spans = {
-            name: range(end - len(cells), end)
-            for (name, (cells, _)), end in zip(split.items(), ends, strict=True)
-            if cells.notna().any(axis=None)
-        }
-        if not spans:
-            return []
-        parts = [part for _, rows in split.values() for part in rows]
-        wanted = [g for span in spans.values() for g in span]
-        job = self._measuring(parts, self.metrics, self.min_count, wanted)
-
-        def of_sets(together: CellScores) -> list[LevelCells]:
-            return [
-                LevelCells(name, split[name][0], together.groups(span.start, span.stop))
-                for name, span in spans.items()
-            ]
-
-        return [job.then(of_sets)]
-
-    def _failure_jobs(self) -> list[Job[FailureCell]]:
-        rows = self.id_rows
-        if not {"label", "pred"} <= set(rows):
-            return []
-        rows = rows[rows["label"] >= 0]
-        if rows.empty:
-            return []
-        wrong = (rows["label"] != rows["pred"]).to_numpy()
-        jobs = []
-        for ood in (None, *self.ood_names):
-            parts = [rows] if ood is None else [rows, self.rows_of(ood)]
-            matrices, copies = [self.matrix(part) for part in parts], _copies(parts)
-            jobs.append(failure_job(ood, matrices, wrong, self.resampling, copies))
-        return jobs
-
-    def _measuring(
+    def _measured(
         self,
         parts: list[pd.DataFrame],
         metrics: Sequence[Metric],
-        min_count: int,
+        min_count: int = 1,
         wanted: Sequence[int] | None = None,
-    ) -> Job[CellScores]:
+    ) -> CellScores:
+        """Metrics of groups of rows, of which some may only take part in the bootstrap."""
         blocks = [self.matrix(part) for part in parts]
         enough = [g for g, block in enumerate(blocks) if len(block) >= min_count]
         kept = enough if wanted is None else [g for g in enough if g in wanted]
-        copies = _copies([self.id_rows, *(parts[g] for g in enough)])
-        job = drawing(
+        made_of = self.made_of(*(parts[g] for g in enough))
+        copies = None if made_of is None else PhotographGroups.of(made_of)
+        draws = drawn_metrics(
             self.id_matrix,
             [blocks[g] for g in enough],
             resampling=self.resampling,
@@ -353,38 +303,34 @@ class Evaluation:
             copies=copies,
             wanted=[enough.index(g) for g in kept],
         )
-
-        def measured_by(draws: MetricValues) -> CellScores:
-            values = _point_values(
-                self.id_matrix, [blocks[g] for g in kept], metrics, self._aupr_method
-            )
-            shape = (len(self.detectors), len(blocks))
-            n_ood = [len(block) for block in blocks]
-            if copies is not None:
-                for g, n in zip(enough, copies.n[1:], strict=True):
-                    n_ood[g] = n
-            measured = CellScores(n_ood, self.headline_fpr, {}, {}, {})
-            for record in metrics:
-                metric = record.name
-                measured.values[metric] = np.full(shape, np.nan)
-                measured.draws[metric] = np.full((*shape, self.resampling.draws), np.nan)
-                measured.ends[metric] = np.full((2, *shape), np.nan)
-                measured.values[metric][:, kept] = values[metric]
-                measured.draws[metric][:, kept] = draws[metric]
-                for place, g in enumerate(kept):
-                    measured.ends[metric][:, :, g] = group_ends(
-                        record.rule,
-                        values[metric][:, place],
-                        draws[metric][:, place],
-                        self.id_matrix,
-                        blocks[g],
-                        (self.n_id, n_ood[g]),
-                    )
-            for by_metric in (measured.values, measured.draws, measured.ends):
-                by_metric["fpr95"] = by_metric[self.headline_fpr]
-            return measured
-
-        return job.then(measured_by)
+        values = _point_values(
+            self.id_matrix, [blocks[g] for g in kept], metrics, self._aupr_method
+        )
+        shape = (len(self.detectors), len(blocks))
+        n_ood = [len(block) for block in blocks]
+        if copies is not None:
+            for g, n in zip(enough, copies.n[1:], strict=True):
+                n_ood[g] = n
+        measured = CellScores(n_ood, self.headline_fpr, {}, {}, {})
+        for record in metrics:
+            metric = record.name
+            measured.values[metric] = np.full(shape, np.nan)
+            measured.draws[metric] = np.full((*shape, self.resampling.draws), np.nan)
+            measured.ends[metric] = np.full((2, *shape), np.nan)
+            measured.values[metric][:, kept] = values[metric]
+            measured.draws[metric][:, kept] = draws[metric]
+            for place, g in enumerate(kept):
+                measured.ends[metric][:, :, g] = group_ends(
+                    record.rule,
+                    values[metric][:, place],
+                    draws[metric][:, place],
+                    self.id_matrix,
+                    blocks[g],
+                    (self.n_id, n_ood[g]),
+                )
+        for by_metric in (measured.values, measured.draws, measured.ends):
+            by_metric["fpr95"] = by_metric[self.headline_fpr]
+        return measured
 
 
 def sets_of_means(
@@ -401,20 +347,6 @@ def sets_of_means(
         levelled: those with levels.
     """
     return [n for n in names if n in placed or n not in levelled] or list(names)
-
-
-def _photographs(parts: Sequence[pd.DataFrame]) -> list[NDArray[np.object_]] | None:
-    """The photographs of each part's rows; None where no two rows are of one."""
-    names = photographs(pd.concat(parts))
-    if names is None or len(set(names)) == len(names):
-        return None
-    return np.split(names, np.cumsum([*map(len, parts)])[:-1])
-
-
-def _copies(parts: Sequence[pd.DataFrame]) -> PhotographGroups | None:
-    """The same, as what is resampled together."""
-    made_of = _photographs(parts)
-    return None if made_of is None else PhotographGroups.of(made_of)
 
 
 def _point_values(

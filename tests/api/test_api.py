@@ -73,7 +73,7 @@ def test_every_detector_of_the_bank(banks):
         assert table.value[name, "far", "auroc"] == auroc(
             scores.loc["test", name], scores.loc["far", name]
         )
-    assert {"aurc", "id_accuracy"} <= set(outcome.results.metric)
+    assert {"auroc", "id_accuracy"} <= set(outcome.results.metric)
     text = str(outcome)
     assert max(map(len, text.splitlines())) <= 80
     assert "AUROC" in text

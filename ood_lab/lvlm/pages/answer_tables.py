@@ -54,9 +54,7 @@ def doubt_table(run: ScoredRun, splits: Names) -> Iterator[Table]:
     doubts = run.whole[run.whole["metric"].isin(METRICS)]
     if len(doubts):
         title = "Does the model doubt what it gets wrong? %"
-        notes = [
-            "Doubt: 1 - max(P(yes), P(no)). AUROC: 50 is chance; lower is better in AURC, AUGRC."
-        ]
+        notes = ["Doubt: 1 - max(P(yes), P(no)). AUROC: 50 is chance."]
         yield metric_table(title, "split", doubts, splits, METRICS, notes=notes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -13,18 +13,14 @@ from ood_lab.lvlm.answers.judgements import PARSED
 from ood_lab.lvlm.questions.question_files import YES_NO
 from ood_lab.lvlm.scoring.scored_results import estimate_rows, of_set
 from ood_lab.metrics import auroc, percentile_interval
-from ood_lab.metrics.record import ACCURACY_AT_80, AUGRC, AURC
 from ood_lab.metrics.resampling.intervals import Estimate
-from ood_lab.metrics.selective import MAX_DRAWS, measures_of
 from ood_lab.schema.arrays import Floats, Reals
 from ood_lab.schema.results import Row
 
 #: Metrics of the table, and what they are called there.
-METRICS = {
-    "auroc_errors": "AUROC errors",
-    "auroc_ood": "AUROC vs ID",
-    **{metric.name: metric.title for metric in (AURC, AUGRC, ACCURACY_AT_80)},
-}
+METRICS = {"auroc_errors": "AUROC errors", "auroc_ood": "AUROC vs ID"}
+#: Resamples at most: each sorts the answers anew.
+_MAX_DRAWS = 200
 
 
 def doubt(p_yes: Reals) -> Floats:
@@ -41,13 +37,11 @@ def uncertainty_rows(
     *,
     resampling: Resampling,
 ) -> Iterator[Row]:
-    """Rows of a results table: AUROCs of doubt and selective classification, of all splits.
+    """Rows of a results table: AUROCs of doubt of all splits.
 
-    ``auroc_errors`` (is doubt higher where the answer is wrong?), ``auroc_ood`` of an OOD split (is
-    it higher than on ID pairs?), and those of :meth:`ood_lab.metrics.selective.Ranked.measures`
-    with wrong answers as failures (``aurc``, ``augrc``,
-    ``accuracy_at_coverage_80``, ...). Nothing where the model gives no probabilities. Intervals
-    resample pairs.
+    ``auroc_errors``: is doubt higher where the answer is wrong? ``auroc_ood`` of an OOD split: is
+    it higher than on ID pairs? Nothing where the model gives no probabilities. Intervals resample
+    pairs.
 
     Args:
         judgements: see :func:`ood_lab.lvlm.answers.judgements.judge`; answers without ``p_yes`` are
@@ -63,10 +57,10 @@ def uncertainty_rows(
         part = of_set(rows, split, every)
         if not len(part):
             continue
-        results = _estimates(part, _errors, resampling)
+        results = {"auroc_errors": _estimate(part, _errors, resampling)}
         if split not in (id_split, every) and (rows["split"] == id_split).any():
             against = partial(_against_id, id_split=str(id_split), split=split)
-            results["auroc_ood"] = _estimates(rows, against, resampling)["auroc_ood"]
+            results["auroc_ood"] = _estimate(rows, against, resampling)
         of = of_set(asked, split, every)
         yield from estimate_rows({"split": split}, results, part["pair_id"].nunique(), of)
 
@@ -81,26 +75,22 @@ def answered(judgements: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _estimates(
-    rows: pd.DataFrame,
-    values: Callable[[pd.DataFrame], Mapping[str, float]],
-    resampling: Resampling,
-) -> dict[str, Estimate]:
-    """Metrics of these answers, and of resamples of their pairs."""
+def _estimate(
+    rows: pd.DataFrame, value: Callable[[pd.DataFrame], float], resampling: Resampling
+) -> Estimate:
+    """A value of these answers, and its interval from resamples of their pairs."""
     codes, pairs = pd.factorize(rows["pair_id"])
     members = np.split(np.argsort(codes, kind="stable"), np.bincount(codes).cumsum()[:-1])
     rng = np.random.default_rng(resampling.seed)
-    sample = []
-    for _ in range(min(resampling.draws, MAX_DRAWS)):
+    draws = []
+    for _ in range(min(resampling.draws, _MAX_DRAWS)):
         chosen = rng.integers(len(pairs), size=len(pairs))
-        sample.append(values(rows.iloc[np.concatenate([members[c] for c in chosen])]))
-    resampled = pd.DataFrame(sample)
-    results = {}
-    for metric, point in values(rows).items():
-        low, high = percentile_interval(resampled[metric].to_numpy(), len(pairs))
-        known = not np.isnan(point)
-        results[metric] = Estimate(point, float(low), float(high)) if known else Estimate(point)
-    return results
+        draws.append(value(rows.iloc[np.concatenate([members[c] for c in chosen])]))
+    point = value(rows)
+    if np.isnan(point):
+        return Estimate(point)
+    low, high = percentile_interval(np.array(draws), len(pairs))
+    return Estimate(point, float(low), float(high))
 
 
 def _between(lower: pd.Series, higher: pd.Series) -> float:
@@ -109,11 +99,11 @@ def _between(lower: pd.Series, higher: pd.Series) -> float:
     return float(auroc(lower.to_numpy(), higher.to_numpy()))
 
 
-def _errors(rows: pd.DataFrame) -> dict[str, float]:
+def _errors(rows: pd.DataFrame) -> float:
     wrong, doubts = rows["wrong"], rows["doubt"]
-    return {"auroc_errors": _between(doubts[~wrong], doubts[wrong]), **measures_of(doubts, wrong)}
+    return _between(doubts[~wrong], doubts[wrong])
 
 
-def _against_id(rows: pd.DataFrame, id_split: str, split: str) -> dict[str, float]:
+def _against_id(rows: pd.DataFrame, id_split: str, split: str) -> float:
     splits, doubts = rows["split"], rows["doubt"]
-    return {"auroc_ood": _between(doubts[splits == id_split], doubts[splits == split])}
+    return _between(doubts[splits == id_split], doubts[splits == split])

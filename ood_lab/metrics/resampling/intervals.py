@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from ood_lab.schema.arrays import Bools, Floats, Ints
 
-#: From so many images in each group on, the bootstrap covers FPR95, AUPR, AURC and DAD.
+#: From so many images in each group on, the bootstrap covers FPR95, AUPR and DAD.
 FEWEST = 100
 #: From so many images on, the lowest of them bounds the 5% quantile: ``1 - 0.95^n >= 0.975``.
 FEWEST_FOR_THRESHOLD = 72

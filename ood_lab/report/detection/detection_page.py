@@ -20,7 +20,6 @@ from ood_lab.report.detection.detection_tables import (
     WORDS,
     all_metrics,
     brief_table,
-    failure_tables,
     hierarchy_tables,
     larger_table,
     level_menu,
@@ -201,7 +200,7 @@ def write_report(
         figure, above, below = sections_of(measured, verdict, scores, store, view.detectors)
         before, after = above + after, below
         shift_map.append(figure)
-    details = [*failure_tables(view), all_metrics(view)] if shown else []
+    details = [all_metrics(view)] if shown else []
     chosen = [
         Text(f"{n}: {of['chosen']}") for n, of in record.detectors.items() if of.get("chosen")
     ]

@@ -10,7 +10,6 @@ import pandas as pd
 
 from ood_lab.metrics import BASELINE, FEWEST, metric_of
 from ood_lab.metrics.resampling.intervals import Estimate
-from ood_lab.metrics.selective import ACCURACIES, AREAS
 from ood_lab.report.rendering.blocks import Folded, Menu
 from ood_lab.report.rendering.metric_definitions import percent, star_sentence
 from ood_lab.report.rendering.prose import sentences
@@ -201,25 +200,6 @@ def all_metrics(view: RunView) -> Table:
             start = [name_cell(detector), name_cell(view.marked(ood), place)]
             rows.append([*start, count_cell(cells[0].n_ood), *map(_cell, cells)])
     return Table("All metrics in %", [*heads, *map(metric_head, metrics)], rows, names=2)
-
-
-def failure_tables(view: RunView) -> list[Table]:
-    """Of ID errors, and of them with each OOD set; none where there is nothing."""
-    places = [p for p in (None, *view.sets) if view.get("aurc", view.detectors[0], p).n_id]
-    titles = {
-        "Selective classification: areas under risk-coverage curves in %": AREAS,
-        "Selective classification: accuracy in % of the images that are kept": ACCURACIES,
-    }
-    tables = []
-    for title, metrics in titles.items() if places else ():
-        columns = [names_column("detector", view.detectors)]
-        for place in places:
-            first = view.get("aurc", view.detectors[0], place)
-            name = "ID errors" if place is None else f"ID + {view.marked(place)}"
-            group = Group(name, f"n {first.n_id + first.n_ood:,}")
-            columns += _columns(view, group, metrics, place)
-        tables.append(table_of(title, columns))
-    return tables
 
 
 def hierarchy_tables(hierarchy: pd.DataFrame) -> list[Table]:

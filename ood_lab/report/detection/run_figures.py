@@ -21,7 +21,6 @@ from ood_lab.report.detection.score_figures import (
     dad_against_fpr95,
     densities,
     fpr95_bars,
-    risk_curves,
     roc,
 )
 from ood_lab.report.figures.heatmap import cell_panels, shades
@@ -72,14 +71,6 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
         rest = len(view.detectors) - len(inputs.highlighted)
         grey = f"; in grey the {rest} with the lowest mean AUROC" if rest else ""
         yield PlannedFigure("roc", "ROC", f"One panel per OOD set{grey}.", partial(roc, inputs))
-    if (view.table["metric"] == "aurc").any():  # the predictions mean something
-        yield PlannedFigure(
-            "risk_coverage",
-            "Risk and coverage",
-            "Share of failures among the images that are kept when those with the highest scores "
-            "are rejected: wrong predictions on ID, and all OOD images. Dotted: the best order.",
-            partial(risk_curves, inputs),
-        )
     yield PlannedFigure(
         "features",
         "Features",

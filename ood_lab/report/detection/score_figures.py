@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ood_lab.metrics import risk_coverage, roc_curve
+from ood_lab.metrics import roc_curve
 from ood_lab.report.detection.figure_inputs import FigureInputs
 from ood_lab.report.figures.bars import Bar, bar_columns
 from ood_lab.report.figures.densities import draw_densities, limits_of
@@ -25,7 +22,7 @@ from ood_lab.report.figures.layout import (
     style,
     wrapped,
 )
-from ood_lab.report.figures.lines import Points, curve, draw_lines
+from ood_lab.report.figures.lines import Points, draw_lines
 from ood_lab.report.figures.scatter import styles_of
 from ood_lab.report.rendering.metric_definitions import percent
 from ood_lab.report.results_lookup import RunView
@@ -158,32 +155,6 @@ def dad_against_fpr95(inputs: FigureInputs) -> Figure:
     return figure
 
 
-def _curves(
-    inputs: FigureInputs,
-    panel: Mapping[str, Callable[[str], Points]],
-    footer: str,
-    labels: tuple[str, str],
-    **options: Any,
-) -> tuple[Figure, list[Axes]]:
-    """A panel per title with the curve of every detector, in percent."""
-    figure, grid = panels(
-        list(panel),
-        footer,
-        height=2.15 if len(panel) > 2 else 2.6,
-        columns=2 if len(panel) in (2, 4) else 3,
-        extra=1.1,
-        labels=labels,
-        sharex=True,
-        **options,
-    )
-    for axes, points in zip(grid, panel.values(), strict=True):
-        draw_lines(axes, inputs.lines(points))
-        axes.set(xlim=(-1, 101), xticks=[0, 25, 50, 75, 100])
-        axes.grid(visible=True)
-    add_legend(figure, grid)
-    return figure, grid
-
-
 def roc(inputs: FigureInputs) -> Figure:
     """One panel per OOD set, one line per detector."""
 
@@ -193,40 +164,24 @@ def roc(inputs: FigureInputs) -> Figure:
 
     footer = inputs.footer("Dotted: where FPR95 is read.", fpr95=True)
     labels = ("ID rejected in %", "OOD caught in %")
-    sets = {ood: partial(points, ood) for ood in inputs.view.sets}
-    figure, grid = _curves(inputs, sets, footer, labels, sharey=True)
-    for axes in grid:
+    sets = inputs.view.sets
+    figure, grid = panels(
+        list(sets),
+        footer,
+        height=2.15 if len(sets) > 2 else 2.6,
+        columns=2 if len(sets) in (2, 4) else 3,
+        extra=1.1,
+        labels=labels,
+        sharex=True,
+        sharey=True,
+    )
+    for axes, ood in zip(grid, sets, strict=True):
+        draw_lines(axes, inputs.lines(partial(points, ood)))
+        axes.grid(visible=True)
         # The operating point of FPR95 lies on this line.
         line = axes.axhline if inputs.view.positive == "ood" else axes.axvline
         line(95 if inputs.view.positive == "ood" else 5, color=SOFT, lw=0.6, ls=(0, (1, 2)))
-        axes.set(ylim=(-1, 101), yticks=axes.get_xticks(), box_aspect=1)
-    return figure
-
-
-def risk_curves(inputs: FigureInputs) -> Figure:
-    """Failures among what is kept: one panel for ID errors, one per OOD set."""
-    labelled = inputs.labelled
-    wrong = (labelled["label"] != labelled["pred"]).to_numpy(np.float64)
-
-    def failures(ood: str | None) -> np.ndarray:
-        first = inputs.view.detectors[0]
-        return np.append(wrong, np.ones(0 if ood is None else len(inputs.scores_of(first, ood))))
-
-    def points(ood: str | None, detector: str) -> Points:
-        scores = labelled[detector].to_numpy(np.float64)
-        if ood is not None:
-            scores = np.append(scores, inputs.scores_of(detector, ood))
-        return risk_coverage(scores, failures(ood))
-
-    places = {"ID errors": None, **{f"ID + {ood}": ood for ood in inputs.view.sets}}
-    panel = {title: partial(points, ood) for title, ood in places.items()}
-    labels = ("images kept in %", "failures among them in %")
-    figure, grid = _curves(inputs, panel, inputs.footer("Lower is better."), labels)
-    for axes, ood in zip(grid, places.values(), strict=True):
-        # Every failure is rejected first: its score says so.
-        of = failures(ood)
-        coverage, risk = risk_coverage(np.argsort(np.argsort(of, kind="stable")), of)
-        best = curve(coverage, risk, None)
-        axes.plot(best.x, best.y, color=SOFT, lw=0.8, ls=(0, (1, 2)))
-        axes.set(ylim=(0, None))
+        axes.set(xlim=(-1, 101), ylim=(-1, 101), box_aspect=1)
+        axes.set(xticks=[0, 25, 50, 75, 100], yticks=[0, 25, 50, 75, 100])
+    add_legend(figure, grid)
     return figure

@@ -209,19 +209,3 @@ def trend_lines(rows: pd.DataFrame, column: str, metrics: Names, footer: str) ->
         axes.set_xticks(points[column].tolist(), names, fontsize=6)
         axes.set_ylim(bottom=0)
     return figure
-
-
-def curves(lines: Sequence[Line], labels: tuple[str, str], footer: str) -> Figure:
-    """Curves of shares in one panel, from 0 to 100% along the horizontal axis.
-
-    Args:
-        lines: see :func:`curve`.
-        labels: of the two axes.
-        footer: text below the figure.
-    """
-    figure, (axes,) = panels([""], footer, height=2.4, extra=0.4, width=4.6, labels=labels)
-    draw_lines(axes, lines)
-    axes.set(xlim=(0, 100), ylim=(0, None))
-    axes.grid(visible=True, axis="x")
-    add_legend(figure, [axes])
-    return figure

@@ -322,7 +322,7 @@ def test_probabilities_have_the_tables_of_oodbench_and_their_lack_is_said(tmp_pa
         assert "20 of 20 answers that were kept have no P(yes)" in shown
         assert "auroc_errors" not in set(again["metric"])
         fresh = ask("lvlm.logprobs=5", "metrics.n_bootstrap=40", f"paths.answers={tmp_path}/fresh")
-        assert {"auroc_errors", "aurc", "accuracy_at_coverage_80"} <= set(fresh["metric"])
+        assert "auroc_errors" in set(fresh["metric"])
 
 
 @pytest.mark.slow

@@ -2,11 +2,11 @@
 
 from ood_lab.common.random_streams import Resampling
 from ood_lab.metrics.record import OF_SETS
-from ood_lab.metrics.resampling.stratified_bootstrap import carried_out, drawing, score_matrix
+from ood_lab.metrics.resampling.stratified_bootstrap import drawn_metrics, score_matrix
 
 
-def bootstrap(id_scores, ood_scores, *, draws=1000, seed=0, workers=None, **options):
-    """``[D, G, B]`` by the name of each metric, see ``drawing``."""
+def bootstrap(id_scores, ood_scores, *, draws=1000, seed=0, **options):
+    """``[D, G, B]`` by the name of each metric, see ``drawn_metrics``."""
     blocks = [score_matrix(scores, f"ood_scores[{g}]") for g, scores in enumerate(ood_scores)]
     defaults = {
         "resampling": Resampling(draws, seed),
@@ -15,5 +15,4 @@ def bootstrap(id_scores, ood_scores, *, draws=1000, seed=0, workers=None, **opti
         "copies": None,
         "wanted": range(len(blocks)),
     }
-    job = drawing(score_matrix(id_scores, "id_scores"), blocks, **defaults | options)
-    return carried_out([job], workers)[0]
+    return drawn_metrics(score_matrix(id_scores, "id_scores"), blocks, **defaults | options)

@@ -136,7 +136,7 @@ def test_equal_detectors_differ_in_about_5_percent(n, m):
     )
     for seed in range(repetitions):
         x, y = scores(n, m, [1.5, 1.5], seed)
-        drawn = bootstrap(x, [y], draws=300, seed=seed, workers=1)
+        drawn = bootstrap(x, [y], draws=300, seed=seed)
         rejected["delong"] += delong_p_values(*delong(x, y))[0, 1] < 0.05
         for metric, positive in (("fpr95_id_positive", "id"), ("fpr95_ood_positive", "ood")):
             values = [fpr_at_tpr(x[:, d], y[:, d], positive=positive) for d in (0, 1)]

@@ -96,7 +96,7 @@ def test_levels_have_keys_and_no_number_has_two(tmp_path):
     parts.append(twins.assign(metric="fpr95_id_positive"))
     mean = table[(table.dataset == "near") & (table.metric == "auroc")]
     parts.append(mean.assign(dataset=None, metric="mean_auroc", value=0.8))
-    others = ("aupr_in", "aupr_out", "aurc", "augrc", "e_aurc")
+    others = ("aupr_in", "aupr_out")
     parts += [table[table.metric == "auroc"].assign(metric=name) for name in others]
     values = summary_values(pd.concat(parts, ignore_index=True))
     assert values["level/semantic/3/knn/auroc"] == pytest.approx(0.73)

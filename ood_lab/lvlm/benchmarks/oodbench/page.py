@@ -16,7 +16,7 @@ from ood_lab.lvlm.benchmark.contract import BenchmarkWords
 from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, TOGETHER, UNCUT
 from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET, KIND
-from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_figures, without_rest
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_figures
 from ood_lab.lvlm.pages.answer_tables import doubt_table, yes_no_tables
 from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
@@ -31,13 +31,10 @@ from ood_lab.lvlm.pages.benchmark_page import (
 )
 from ood_lab.lvlm.pages.result_sentences import ACCURACY
 from ood_lab.lvlm.questions.question_files import YES_NO
-from ood_lab.lvlm.scoring import uncertainty
 from ood_lab.lvlm.scoring.yes_no_scores import METRICS
-from ood_lab.metrics import risk_coverage
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.densities import draw_histograms
-from ood_lab.report.figures.layout import SOFT, add_legend, panels, style
-from ood_lab.report.figures.lines import curve, curves
+from ood_lab.report.figures.layout import SOFT, add_legend, panels
 from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Text
 from ood_lab.report.rendering.table import Table
 from ood_lab.report.rendering.thumbnails import Thumbnails
@@ -180,7 +177,7 @@ def blocks(run: ScoredRun) -> PageBlocks:
 
 
 def figures(run: ScoredRun) -> Iterator[PlannedFigure | Folded]:
-    """Results, levels, data sets, the division, and the risk over coverage."""
+    """Results, levels, data sets and the division."""
     remark = "Positive class: yes."
     splits = list(run.whole["split"])
     cells_of = TOGETHER if TOGETHER in splits else splits[0]
@@ -201,16 +198,6 @@ def figures(run: ScoredRun) -> Iterator[PlannedFigure | Folded]:
     file = run.source / DIVISION
     if file.exists() and run.record.division:
         yield from purified_figures(read_table(file), float(run.record.division["threshold"]))
-    rows = uncertainty.answered(without_rest(run.judged["judged"]))
-    if len(rows):
-        lines = []
-        for place, (split, part) in enumerate(rows.groupby("split", sort=False)):
-            coverage, risk = risk_coverage(part["doubt"], part["wrong"])
-            # From coverage 0 on: among answers of one doubt the expected risk is the same.
-            coverage, risk = np.append(0.0, coverage), np.append(risk[0], risk)
-            lines.append(curve(coverage, risk, style(place), SPLITS.get(str(split), str(split))))
-        labels = ("coverage (%): answers with the least doubt", "wrong answers (%)")
-        yield captioned("risk_coverage", partial(curves, lines, labels, f"{run.title}."))
 
 
 WORDS = BenchmarkWords(

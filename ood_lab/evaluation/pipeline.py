@@ -30,8 +30,6 @@ from ood_lab.metrics import (
     Evaluation,
     best_detectors,
     cause_results,
-    follow_all,
-    follow_results,
     results_of,
     significance_of,
     verdict_of,
@@ -268,14 +266,11 @@ class EvaluationOutcome:
                 model=model,
                 resampling=evaluation.resampling,
             )
-        parts, misses = [id_map, detection], None
+        parts = [id_map, detection]
         if distances is not None:
             parts.append(distances.level_results(evaluation, sets.ood, model, **metrics))
-            degrees, shift = distances.degrees, distances.results(seed)
-            by_detector = follow_all(degrees, methods.table, names, list(distances.axes))
-            distances = replace(distances, misses=by_detector, images=statistics)
-            n_ood = int((degrees["dataset"] != ID_TEST).sum())
-            misses = follow_results(by_detector, n_ood, model, model_seed)
+            shift = distances.results(seed)
+            distances = replace(distances, images=statistics)
         results = joined(parts).assign(seed=model_seed)
         if membership is not None:
             results = membership.without_thresholds(results)
@@ -288,7 +283,7 @@ class EvaluationOutcome:
             best=best,
             record=record,
             detectors=methods.detectors,
-            tables=[verdict, causes, shift, results, answers, hierarchy, misses],
+            tables=[verdict, causes, shift, results, answers, hierarchy],
             evaluation=evaluation,
             distances=distances,
             hierarchy=hierarchy,

@@ -16,13 +16,6 @@ from ood_lab.metrics.causes import strongest_first as strongest_first
 from ood_lab.metrics.id_metrics import HIERARCHY_COLUMNS as HIERARCHY_COLUMNS
 from ood_lab.metrics.id_metrics import hierarchy_table as hierarchy_table
 from ood_lab.metrics.id_metrics import mean_average_precision as mean_average_precision
-from ood_lab.metrics.miss_distances import KEPT as KEPT
-from ood_lab.metrics.miss_distances import MissDistances as MissDistances
-from ood_lab.metrics.miss_distances import follow as follow
-from ood_lab.metrics.miss_distances import follow_all as follow_all
-from ood_lab.metrics.miss_distances import follow_results as follow_results
-from ood_lab.metrics.miss_distances import miss_rates as miss_rates
-from ood_lab.metrics.miss_distances import missed as missed
 from ood_lab.metrics.ood import REVERSED as REVERSED
 from ood_lab.metrics.ood import SortedScores as SortedScores
 from ood_lab.metrics.ood import aupr as aupr

@@ -84,22 +84,6 @@ def test_the_numbers_of_a_level_are_those_of_its_images(run):
     assert "grid" in set(results.dropna(subset=["semantic_level"])["dataset"])
 
 
-def test_the_misses_are_those_of_the_scores(run):
-    """Pairs of a missed and a noticed image, counted one by one."""
-    rows = of_kind(read_results(run), "miss_distance")
-    scores = pd.read_parquet(run / "scores.parquet")
-    ood = pd.read_parquet(run / "shift_scores.parquet").query("dataset != 'test'")
-    ood = ood.merge(scores[["dataset", "index", "mds"]], on=["dataset", "index"])
-    missed = ood["mds"] <= np.quantile(scores.loc[scores["dataset"] == "test", "mds"], 0.95)
-    for axis in ("semantic", "covariate"):
-        near, far = ood[axis][missed].to_numpy()[:, None], ood[axis][~missed].to_numpy()
-        known = (rows["detector"] == "mds") & (rows["axis"] == axis)
-        (row,) = rows[known & (rows["metric"] == "miss_distance_auroc")].to_dict("records")
-        share = np.mean((near < far) + 0.5 * (near == far))
-        assert row["value"] == pytest.approx(share, abs=1e-12)
-        assert row["ci_low"] <= share <= row["ci_high"]
-
-
 def test_the_verdict_has_the_numbers_of_the_tables(run):
     results = read_results(run)
     rows, tables = of_kind(results, "verdict"), of_kind(results, "detection")

@@ -197,7 +197,7 @@ def write_report(
     after = [Section("Detection by shift level", levels)]
     shift_map: list[Block] = []
     if measured and verdict:
-        figure, above, below = sections_of(measured, verdict, scores, store, view.detectors)
+        figure, above, below = sections_of(measured, verdict, store)
         before, after = above + after, below
         shift_map.append(figure)
     details = [all_metrics(view)] if shown else []

@@ -1,10 +1,9 @@
-"""What a page shows of distances: pictures, causes, a map of the sets, a detector's misses."""
+"""What a page shows of distances: pictures, causes, a map of the sets."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -13,19 +12,12 @@ from matplotlib.figure import Figure
 
 from ood_lab.common.english import ordinal
 from ood_lab.metrics import (
-    BASELINE,
-    KEPT,
-    miss_rates,
-    missed,
     named_causes,
     strongest_first,
-    wilson_interval,
 )
-from ood_lab.metrics.miss_distances import Misses
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import draw_densities, draw_histograms, limits_of
-from ood_lab.report.figures.layout import COLOURS, GREY, add_legend, panels, style
-from ood_lab.report.figures.lines import Line, draw_lines
+from ood_lab.report.figures.layout import COLOURS, GREY, add_legend, panels
 from ood_lab.report.figures.scatter import styles_of
 from ood_lab.report.rendering.blocks import (
     Block,
@@ -36,14 +28,6 @@ from ood_lab.report.rendering.blocks import (
     Text,
 )
 from ood_lab.report.rendering.prose import differs, sentences
-from ood_lab.report.rendering.table import (
-    Group,
-    Head,
-    Table,
-    names_column,
-    number_cell,
-    pivoted,
-)
 from ood_lab.report.rendering.thumbnails import Thumbnails
 from ood_lab.report.shift.shift_figures import (
     ShiftInputs,
@@ -51,18 +35,14 @@ from ood_lab.report.shift.shift_figures import (
     draw_ruler,
     label_of,
 )
-from ood_lab.report.shift.shift_tables import WORDS, summary_tables
+from ood_lab.report.shift.shift_tables import summary_tables
 from ood_lab.report.verdict import WORDS as VERDICT_WORDS
 from ood_lab.report.verdict import Verdict
-from ood_lab.schema.image_columns import AXES
 from ood_lab.schema.image_statistics import value_text
-from ood_lab.schema.results import ID_TEST, Names, Tables
+from ood_lab.schema.results import ID_TEST, Names
 from ood_lab.schema.run_record import Facts
 
 _ENDS = ("nearest", "median", "farthest")
-_DRAWN = 3000
-#: Curves in colour.
-_COLOURED = 5
 
 
 @dataclass(frozen=True)
@@ -74,8 +54,6 @@ class MeasuredDistances:
         summary: see :func:`ood_lab.report.shift.shift_tables.summary_tables`.
         axes: column of ``degrees`` → its words.
         facts: ``by``, ``k`` and ``rulers``; ``unsplit`` where nothing separates the two shifts.
-        misses: how well the distances predict what each detector misses, by detector and axis, once
-            that is known.
         images: statistics of every image, which causes rest on.
     """
 
@@ -83,7 +61,6 @@ class MeasuredDistances:
     summary: pd.DataFrame
     axes: Names
     facts: Facts
-    misses: Misses = field(default_factory=dict)
     images: pd.DataFrame | None = None
 
     @property
@@ -97,15 +74,9 @@ class MeasuredDistances:
 def sections_of(
     measured: MeasuredDistances,
     verdict: Verdict,
-    scores: pd.DataFrame,
     store: Thumbnails,
-    detectors: Sequence[str],
 ) -> tuple[PlannedFigure, list[Section], list[Section]]:
-    """The map of the datasets, what is above the results, and what is below them.
-
-    Next to the misses of the detector that the verdict names, those of all ``detectors``, the best
-    first, are shown.
-    """
+    """The map of the datasets, what is above the results, and what is below them."""
     below: list[Section] = []
     if measured.facts["unsplit"]:
         shift_map = PlannedFigure(
@@ -123,8 +94,7 @@ def sections_of(
         below = [Section("Distances", [*tables, *figures])]
     words = next(iter(measured.axes.values()))
     compared: list[Block] = [Text(f"Ordered by distance {words}."), *_pictures(measured, store)]
-    missed = list(_misses(measured, verdict.named, scores, detectors))
-    above = [Section("Example images", compared), Section("Missed images by shift", missed)]
+    above = [Section("Example images", compared)]
     if measured.images is not None and len(verdict.causes):
         differences = list(cause_blocks(verdict.causes, measured.images, store))
         above.insert(0, Section("What differs", differences))
@@ -138,122 +108,6 @@ def _pictures(measured: MeasuredDistances, store: Thumbnails) -> Iterator[Pictur
         ordered = rows.sort_values(axis, ignore_index=True)
         items = store.examples(ordered, _ENDS, lambda row: f"{row[axis]:.3f}")
         yield Pictures(items, label_of(str(name)), few=True)
-
-
-def _misses(
-    measured: MeasuredDistances,
-    detector: str | None,
-    scores: pd.DataFrame,
-    detectors: Sequence[str],
-) -> Iterator[Block]:
-    """What the detectors miss, one of them above all, by distance."""
-    if detector is None:
-        return
-    names = [detector, *(name for name in detectors if name != detector)]
-    distances = {
-        (name, axis): measured.misses[name, axis] for name in names for axis in measured.axes
-    }
-    rows = {name: missed(measured.degrees, scores, name) for name in names}
-    for axis, words in measured.axes.items():
-        follows = distances[detector, axis]
-        yield from map(Text, sentences(WORDS, "misses", follows, detector, words, BASELINE))
-    if not any(distances.values()):
-        return
-    yield PlannedFigure(
-        "misses",
-        "Does the distance predict who misses what?",
-        f"Share of OOD images that score below {KEPT:.0%} of ID test, by distance: points are of "
-        f"{detector}, with their 95% intervals; lines are the best curves that fall.",
-        partial(miss_curves, rows, measured),
-    )
-    table = follow_table(distances, measured.axes)
-    yield Folded(table.caption, [table])
-    if not measured.facts["unsplit"]:
-        yield PlannedFigure(
-            "miss_map",
-            f"What {detector} misses",
-            f"OOD images that score below {KEPT:.0%} of ID test are missed.",
-            partial(miss_map, rows[detector], measured),
-        )
-
-
-def follow_table(distances: Misses, axes: Names) -> Table:
-    """How well each distance predicts the misses of each detector."""
-    parts = {"nearer": "nearer is missed", "beyond": f"beyond {BASELINE}", "explained": "R²"}
-    names = list(dict.fromkeys(name for name, _ in distances))
-    cells = {}
-    for (name, axis), measures in distances.items():
-        for part, head in parts.items():
-            if measures and (of := vars(measures)[part]):
-                cell = number_cell(of.value, of.low, of.high)
-            else:
-                cell = number_cell(math.nan)
-            cells[name, Head(head, group=Group(axes[axis]))] = cell
-    notes = [
-        "Nearer is missed: share of the pairs of a missed and a detected OOD image in which the "
-        "missed one is nearer; 50% = the distance says nothing.",
-        f"Beyond {BASELINE}: the same among images that {BASELINE} scores alike (tenths).",
-        "R²: of a falling curve for the miss rates of ten levels of distance, each half of the "
-        "images predicted from the other; 0 = no better than their mean.",
-    ]
-    caption = "Does the measured distance predict the misses? (%)"
-    return pivoted(caption, [names_column("detector", names)], names, cells, notes=notes)
-
-
-def miss_curves(rows: Tables, measured: MeasuredDistances) -> Figure:
-    """A panel per axis: miss rates by level of distance, with falling curves through them."""
-    figure, grid = panels(
-        list(measured.axes.values()),
-        f"{measured.footer} Levels hold equally many images.",
-        height=2.3,
-        extra=0.5,
-        columns=2,
-        labels=("distance", "missed (%)"),
-        sharey=True,
-    )
-    for axes, axis in zip(grid, measured.axes, strict=True):
-        lines = []
-        for place, (name, part) in enumerate(rows.items()):
-            far, n, rates, falling = miss_rates(
-                part[axis].to_numpy(np.float64), part["missed"].to_numpy()
-            )
-            highlighted = place < _COLOURED
-            look = style(place)._replace(marker="") if highlighted else None
-            label = name if highlighted else f"{len(rows) - _COLOURED} others"
-            lines.append(Line(far, 100 * falling, look, label))
-            if not place:
-                ends = np.array(list(map(wilson_interval, rates, n)))
-                spread = np.abs(100 * (ends.T - rates))
-                axes.errorbar(far, 100 * rates, spread, fmt="o", ms=3, lw=0.7, color=style(0).color)
-        draw_lines(axes, lines)
-        axes.set_ylim(bottom=-2)
-    add_legend(figure, grid)
-    return figure
-
-
-def miss_map(rows: pd.DataFrame, measured: MeasuredDistances) -> Figure:
-    """OOD images in the plane of both distances, coloured by whether they are missed."""
-    note = f"{measured.footer} {int(rows['missed'].sum()):,} of {len(rows):,} are missed."
-    labels = tuple(f"{axis} shift" for axis in AXES)
-    figure, (axes,) = panels([""], note, height=4.2, extra=0.4, labels=(labels[0], labels[1]))
-    shown = rows.sample(min(len(rows), _DRAWN), random_state=0)
-    for is_missed, label, colour in (
-        (False, "noticed", GREY),
-        (True, "missed", COLOURS[1]),
-    ):
-        part = shown[shown["missed"] == is_missed]
-        axes.scatter(
-            part["semantic"],
-            part["covariate"],
-            s=9 if is_missed else 6,
-            color=colour,
-            lw=0,
-            alpha=0.8 if is_missed else 0.4,
-            label=label,
-            rasterized=True,
-        )
-    add_legend(figure, [axes])
-    return figure
 
 
 def distance_densities(measured: MeasuredDistances) -> Figure:

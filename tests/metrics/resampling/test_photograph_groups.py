@@ -1,4 +1,4 @@
-"""Images that are made of one photograph: their intervals, tests, halves and misses."""
+"""Images that are made of one photograph: their intervals, tests and halves."""
 
 import numpy as np
 import pandas as pd
@@ -8,7 +8,6 @@ from ood_lab.metrics import (
     Evaluation,
     auroc,
     delong,
-    follow,
     mean_aurocs,
     results_of,
     verdict_of,
@@ -111,24 +110,6 @@ def test_without_a_difference_the_set_of_the_best_keeps_all_in_spite_of_copies()
         evaluation = Evaluation(table, ["msp", "a", "b"], n_bootstrap=2, level_sets=())
         kept.append(mean_aurocs(evaluation, evaluation.mean_sets).best())
     assert np.mean(kept) > 0.9
-
-
-def test_misses_of_copies_are_as_uncertain_as_those_of_their_photographs():
-    rng = np.random.default_rng(3)
-    distance = rng.normal(size=100)
-    missed = distance + rng.normal(size=100) * 2 < 0
-    one = follow(distance, missed)
-    five = [np.repeat(values, 5) for values in (distance, missed, np.arange(100))]
-    copied, naive = follow(*five[:2], made_of=five[2]), follow(*five[:2])
-    assert copied.nearer.value == naive.nearer.value == one.nearer.value
-    assert copied.explained.value == naive.explained.value
-
-    def width(of):
-        return of.high - of.low
-
-    assert width(copied.nearer) == pytest.approx(width(one.nearer), rel=0.05)
-    assert width(naive.nearer) < 0.5 * width(one.nearer)
-    assert width(copied.explained) > width(naive.explained)
 
 
 def test_copies_in_groups_have_the_numbers_of_single_images():

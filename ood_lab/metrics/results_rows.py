@@ -60,7 +60,7 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
       ``mean_<group>_<metric>``. dataset is None.
     - Two or more sets, ordered by increasing shift, or of two or more groups: ``dad`` over
       ``fpr95``.
-      Of two or more groups, one of several sets: ``dad_of_means`` and ``dad_pooled``, too.
+      Of two or more groups, one of several sets: ``dad_of_means``, too.
     - Set with levels: AUROC, FPR95 and AUPR of every cell (both levels given) and of every
       level (the other level NaN), which is the mean over the level's cells that are not NaN, so
       that uneven cells do not mix one shift into the other; ``correlation_<axis>_<metric>`` and
@@ -222,9 +222,8 @@ def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
         dads["dad"] = evaluation.dad(), n_ood[: len(evaluation.shift_levels)]
     groups = evaluation.groups.values()
     if len(groups) >= 2 and max(map(len, groups)) > 1:
-        sizes = [[n_ood[p] for p in evaluation.places(n)] for n in groups]
-        dads["dad_of_means"] = evaluation.dad_of_means(), [*chain.from_iterable(sizes)]
-        dads["dad_pooled"] = evaluation.dad_pooled(), [*map(sum, sizes)]
+        members = evaluation.places([*chain.from_iterable(groups)])
+        dads["dad_of_means"] = evaluation.dad_of_means(), [n_ood[member] for member in members]
     for name, ((values, draws), counts) in dads.items():
         ends = bootstrap_interval(draws, min(evaluation.n_id, min(counts)))
         yield from _estimate_rows(evaluation, name, values, ends, dataset=None, n_ood=sum(counts))
@@ -257,7 +256,7 @@ def _larger_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
     upper &= evaluation.scores["dataset"] == of_set.dataset
     images = {
         "all": (evaluation.sets, evaluation.places([of_set.dataset])[0]),
-        "larger_semantic": (evaluation.as_sets([upper], evaluation.metrics), 0),
+        "larger_semantic": (evaluation.as_set(upper), 0),
     }
     metrics = [metric for metric in evaluation.named_metrics if metric.has_course]
     common = {"dataset": of_set.dataset}

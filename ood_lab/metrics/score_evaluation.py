@@ -165,7 +165,7 @@ class Evaluation:
     @cached_property
     def sets(self) -> CellScores:
         """Every OOD set as a whole."""
-        return self._measured([self.rows_of(name) for name in self.ood_names], self.metrics)
+        return self._measured([self.rows_of(name) for name in self.ood_names])
 
     @cached_property
     def levels(self) -> list[LevelCells]:
@@ -182,7 +182,7 @@ class Evaluation:
             return []
         parts = [part for _, rows in split.values() for part in rows]
         wanted = [g for span in spans.values() for g in span]
-        together = self._measured(parts, self.metrics, self.min_count, wanted)
+        together = self._measured(parts, self.min_count, wanted)
         return [
             LevelCells(name, split[name][0], together.groups(span.start, span.stop))
             for name, span in spans.items()
@@ -263,15 +263,9 @@ class Evaluation:
         )
         return dad(np.stack(values)), dad(np.stack(draws))
 
-    def dad_pooled(self) -> ValueAndDraws:
-        """DAD over the headline FPR95 of all images of every group, ``[D]`` and ``[D, B]``."""
-        groups = [self.scores["dataset"].isin(names) for names in self.groups.values()]
-        pooled = self.as_sets(groups, [m for m in self.metrics if m.name == self.headline_fpr])
-        return dad(pooled.values["fpr95"].T), dad(pooled.draws["fpr95"].swapaxes(0, 1))
-
-    def as_sets(self, chosen: Sequence[pd.Series], metrics: Sequence[Metric]) -> CellScores:
-        """Metrics of other groups of rows, each as one set; the headline FPR95 is among them."""
-        return self._measured([self.scores[rows] for rows in chosen], metrics)
+    def as_set(self, rows: pd.Series) -> CellScores:
+        """Metrics of other rows, as one set."""
+        return self._measured([self.scores[rows]])
 
     def made_of(self, *parts: pd.DataFrame) -> list[NDArray[np.object_]] | None:
         """The photographs of ID and of these rows in turn; None where no two rows are of one."""
@@ -284,7 +278,6 @@ class Evaluation:
     def _measured(
         self,
         parts: list[pd.DataFrame],
-        metrics: Sequence[Metric],
         min_count: int = 1,
         wanted: Sequence[int] | None = None,
     ) -> CellScores:
@@ -299,12 +292,12 @@ class Evaluation:
             [blocks[g] for g in enough],
             resampling=self.resampling,
             aupr_method=self._aupr_method,
-            metrics=metrics,
+            metrics=self.metrics,
             copies=copies,
             wanted=[enough.index(g) for g in kept],
         )
         values = _point_values(
-            self.id_matrix, [blocks[g] for g in kept], metrics, self._aupr_method
+            self.id_matrix, [blocks[g] for g in kept], self.metrics, self._aupr_method
         )
         shape = (len(self.detectors), len(blocks))
         n_ood = [len(block) for block in blocks]
@@ -312,7 +305,7 @@ class Evaluation:
             for g, n in zip(enough, copies.n[1:], strict=True):
                 n_ood[g] = n
         measured = CellScores(n_ood, self.headline_fpr, {}, {}, {})
-        for record in metrics:
+        for record in self.metrics:
             metric = record.name
             measured.values[metric] = np.full(shape, np.nan)
             measured.draws[metric] = np.full((*shape, self.resampling.draws), np.nan)

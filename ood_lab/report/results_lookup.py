@@ -138,8 +138,7 @@ class RunView:
     def dads(self) -> dict[str, str]:
         """The kinds of DAD that have a value, and of how many pairs each is."""
         n = math.comb(len(self.groups), 2)
-        kinds = {"dad": f"of {self.most_dad}"}
-        kinds |= {"dad_of_means": f"of means, of {n}", "dad_pooled": f"pooled, of {n}"}
+        kinds = {"dad": f"of {self.most_dad}", "dad_of_means": f"of means, of {n}"}
         metrics = set(self.table.dropna(subset="value")["metric"]) if self.most_dad else ()
         return {name: words for name, words in kinds.items() if name in metrics}
 

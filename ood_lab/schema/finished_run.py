@@ -86,10 +86,8 @@ class FinishedRun:
         check_recorded(self.folder, self.record.files)
 
 
-def finished_runs(
-    runs: str | Sequence[str], tables: Sequence[str] = (RESULTS,)
-) -> list[FinishedRun]:
-    """The folders with ``DONE`` and one of ``tables`` among what the globs match, or below it.
+def finished_runs(runs: str | Sequence[str]) -> list[FinishedRun]:
+    """The folders with ``DONE`` and results among what the globs match, or below it.
 
     Raises:
         UserError: there is none, or a pattern matches nothing.
@@ -104,10 +102,10 @@ def finished_runs(
             # `**` matches every folder below the first one as well.
             if not matches.intersection(match.parents):
                 finished |= {file.parent for file in match.rglob("DONE")}
-    complete = [run for run in map(FinishedRun, sorted(finished)) if any(map(run.has, tables))]
+    complete = [run for run in map(FinishedRun, sorted(finished)) if run.has(RESULTS)]
     if not complete:
         raise UserError(
             f"task.runs={', '.join(patterns)} contains no finished run (DONE and "
-            f"{' or '.join(tables)}): name folders written by train.py or eval.py"
+            f"{RESULTS}): name folders written by train.py or eval.py"
         )
     return complete

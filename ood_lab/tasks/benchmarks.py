@@ -1,4 +1,4 @@
-"""One table over the vision-language benchmarks of models, and the results of detectors."""
+"""One table over the vision-language benchmarks of models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from ood_lab.report.leaderboard.benchmark_table import (
     board_sentences,
     board_tables,
     both_ways,
-    detector_table,
     metric_figures,
     metric_rows,
     metric_tables,
@@ -34,10 +33,8 @@ from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Table
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.finished_run import FinishedRun, finished_runs
-from ood_lab.schema.results import PART, RESULTS
+from ood_lab.schema.results import PART
 
-#: What ``task=compare`` leaves in its folder.
-_LEADERBOARD = "leaderboard.csv"
 #: Single answers of a benchmark.
 _ANSWERS = ("judged", "captions")
 
@@ -52,8 +49,7 @@ class Benchmarks(Task):
     figure of every table.
 
     Args:
-        runs: run folders, folders of them, or globs of either: runs of any question benchmark;
-            the page also shows the leaderboards of ``task=compare``.
+        runs: run folders, folders of them, or globs of either: runs of any question benchmark.
 
     Raises:
         UserError: no finished run is found, or none prompted a vision-language model.
@@ -65,15 +61,10 @@ class Benchmarks(Task):
         """See the class."""
         if not ws.is_main:
             return
-        finished = finished_runs(self.runs, (RESULTS, _LEADERBOARD))
+        finished = finished_runs(self.runs)
         runs = benchmark_runs(finished)
         board = answer_board(runs)
         write_csv(board, ws.folder / "benchmarks.csv")
-        detectors = {
-            run: detector_table(read_table(run.folder / _LEADERBOARD))
-            for run in finished
-            if run.has(_LEADERBOARD)
-        }
         models = len(board.drop_duplicates(["model", "weights"]))
         ws.record.title = f"Vision-language benchmarks of {models} model{'s' * (models > 1)}"
         ws.record.runs = [*map(str, finished)]
@@ -101,7 +92,7 @@ class Benchmarks(Task):
         show_blocks(blocks, ws.folder, "benchmarks")
         with optional("benchmarks.html"):
             figures = list(metric_figures(rows))
-            page = board_page(blocks, detectors, runs, ws.record, figures)
+            page = board_page(blocks, runs, ws.record, figures)
             page.write(ws.folder / "benchmarks.html")
 
 

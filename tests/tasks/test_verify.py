@@ -71,7 +71,7 @@ def names_of_a_run():
     groups = {"near": ["a", "b"], "far": ["c"]}
     options = {"groups": groups, "n_bootstrap": 5, "min_count": 2}
     found = results_of(Evaluation(scores, ["knn"], **options), "net")
-    assert set(found["metric"]) > {"dad_pooled", "correlation_covariate_fpr95"}
+    assert set(found["metric"]) > {"dad_of_means", "correlation_covariate_fpr95"}
     others = {"accuracy", "recall", "images"}  # of labels with levels, and of counts
     others |= {"dad_of_means"}  # of groups
     asked = {*METRICS, *BAP_TASKS, *TWO_CLASS_METRICS, *CAPTION_METRICS, "questions", "seconds"}

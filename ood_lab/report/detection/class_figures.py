@@ -1,4 +1,4 @@
-"""Figures of the ID classes: what they are taken for, and how many are recognised."""
+"""Figures of the ID classes: what they are taken for, and how many images they have."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 from ood_lab.metrics import wilson_interval
 from ood_lab.report.detection.figure_inputs import FigureInputs
-from ood_lab.report.figures.bars import Bar, bar_panels, draw_bars, draw_marks, name_rows
+from ood_lab.report.figures.bars import Bar, bar_panels, draw_bars, name_rows
 from ood_lab.report.figures.heatmap import draw_cells, shades
-from ood_lab.report.figures.layout import add_legend, new_figure, panels, short_names, style
+from ood_lab.report.figures.layout import new_figure, short_names
 from ood_lab.report.rendering.blocks import PlannedFigure
 
 _MAX_CLASSES = 30
@@ -22,7 +22,6 @@ _MAX_ANNOTATED = 16
 _MOST_NAMES = 30
 _LETTER = 0.075  # inches, of the names of classes
 _MATRIX = 3.2  # about its width in inches
-_ALL = "all"
 
 
 def confusion_counts(labels: np.ndarray, predictions: np.ndarray, n: int) -> np.ndarray:
@@ -79,53 +78,6 @@ def _shown(counts: np.ndarray) -> np.ndarray:
     totals = counts.sum(axis=1)
     accuracy = np.where(totals > 0, counts.diagonal() / np.maximum(totals, 1), np.inf)
     return np.sort(np.argsort(accuracy, kind="stable")[:_MAX_CLASSES])
-
-
-def recall_by_category(hierarchy: pd.DataFrame) -> Figure | None:
-    """One row per class of the finest level, one mark a category; None without labelled images.
-
-    Of more than 30 classes the 30 with the lowest recall are shown.
-    """
-    rows = hierarchy[
-        (hierarchy["label_level"] == hierarchy["label_level"].iloc[-1])
-        & (hierarchy["metric"] == "recall")
-    ]
-    overall = rows[rows["subset"] == _ALL].set_index("name")
-    if not overall["n"].sum():
-        return None
-    total = len(overall)
-    lowest = set(overall.sort_values("value", kind="stable").index[:_MAX_CLASSES])
-    names = [name for name in overall.index if name in lowest]
-    subsets = list(rows.loc[rows["subset"] != _ALL, "subset"].unique()) or [_ALL]
-    title = f"the {len(names)} classes with the lowest recall, of {total}"
-    figure, (axes,) = panels(
-        [title if total > len(names) else ""],
-        f"Recall, not precision: the divisor counts labels. n = {int(overall['n'].sum()):,}.",
-        height=(0.12 + 0.13 * len(subsets)) * max(len(names), 4),
-        extra=1.0,
-        labels=("recall in %, with 95% intervals", ""),
-    )
-    cells = rows.set_index(["subset", "name"])
-    marks = {s: [_recall(cells.loc[(s, name)]) for name in names] for s in [_ALL, *subsets]}
-    if subsets != [_ALL]:
-        shares = [0.0 if math.isnan(bar.value) else bar.value for bar in marks[_ALL]]
-        behind = [Bar(share, colour="#E9EDF1") for share in shares]
-        draw_bars(axes, behind, label=_ALL)
-    for place, subset in enumerate(subsets):
-        offset = 0.7 * ((place + 0.5) / len(subsets) - 0.5)
-        label = subset if subsets != [_ALL] else ""
-        draw_marks(axes, marks[subset], style(place), label=label, offset=offset, text_at=102)
-    short = dict(zip(overall.index, short_names(list(map(str, overall.index)), 28), strict=True))
-    name_rows(axes, [short[name] for name in names])
-    axes.set(xlim=(-2, 118), xticks=range(0, 101, 20))
-    add_legend(figure, [axes])
-    return figure
-
-
-def _recall(cell: pd.Series) -> Bar:
-    bar = Bar.of(cell.to_dict())
-    number = "" if math.isnan(bar.value) else f"{bar.value:.1f}  "
-    return bar._replace(text=f"{number}n={int(cell['n'])}")
 
 
 def count_figures(counts: pd.DataFrame) -> Iterator[PlannedFigure]:

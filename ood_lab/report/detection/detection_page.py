@@ -41,7 +41,6 @@ from ood_lab.report.detection.image_strips import (
     without_copies,
 )
 from ood_lab.report.detection.run_figures import (
-    hierarchy_figure,
     level_blocks,
     planned_figures,
 )
@@ -214,7 +213,7 @@ def write_report(
     dating: list[Block] = []
     if hierarchy is not None:
         dating += map(Text, sentences(WORDS, "hierarchy", hierarchy))
-        dating += [*hierarchy_tables(hierarchy), hierarchy_figure(hierarchy)]
+        dating += hierarchy_tables(hierarchy)
     unusual = [unusual_id_images(id_images, UNUSUAL_BY, store, "train")] if id_images else []
     return Page(
         title=record.title or "OOD detection report",

@@ -7,18 +7,16 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
-import pandas as pd
 from matplotlib.figure import Figure
 
 from ood_lab.common.english import listed
 from ood_lab.metrics import BASELINE, metric_of
 from ood_lab.metrics.record import FPR95
 from ood_lab.metrics.resampling.intervals import Estimate
-from ood_lab.report.detection.class_figures import confusion, recall_by_category
+from ood_lab.report.detection.class_figures import confusion
 from ood_lab.report.detection.figure_inputs import FigureInputs
 from ood_lab.report.detection.score_figures import (
     best_of,
-    dad_against_fpr95,
     densities,
     fpr95_bars,
     roc,
@@ -60,14 +58,6 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
         order = f", {view.order}" if view.order else ""
         caption = f"FPR95 of every detector on every OOD set{order}.{best}"
         yield PlannedFigure("fpr95_bars", "FPR95", caption, partial(fpr95_bars, inputs))
-        if view.most_dad:
-            yield PlannedFigure(
-                "dad_fpr95",
-                "DAD against mean FPR95",
-                "Further down, a detector detects better; further right, it follows the declared "
-                "order of shift more.",
-                partial(dad_against_fpr95, inputs),
-            )
         rest = len(view.detectors) - len(inputs.highlighted)
         grey = f"; in grey the {rest} with the lowest mean AUROC" if rest else ""
         yield PlannedFigure("roc", "ROC", f"One panel per OOD set{grey}.", partial(roc, inputs))
@@ -99,16 +89,6 @@ def level_figures(inputs: FigureInputs, ood: str) -> Iterator[PlannedFigure]:
             partial(heatmap, inputs, ood, metric),
             linked=True,
         )
-
-
-def hierarchy_figure(hierarchy: pd.DataFrame) -> PlannedFigure:
-    """Recall of every class, by category; none where no image of the ID test set has a label."""
-    return PlannedFigure(
-        "hierarchy",
-        "Recall of every class",
-        "Share of the images of a class that are given that class, with 95% intervals.",
-        partial(recall_by_category, hierarchy),
-    )
 
 
 def levels(inputs: FigureInputs, ood: str) -> Figure | None:

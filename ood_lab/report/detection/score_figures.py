@@ -1,4 +1,4 @@
-"""Figures of scores: densities, FPR95 and DAD, curves."""
+"""Figures of scores: densities, FPR95, curves."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from ood_lab.report.figures.layout import (
     SOFT,
     WIDTH,
     add_legend,
-    label_ends,
     panels,
-    style,
     wrapped,
 )
 from ood_lab.report.figures.lines import Points, draw_lines
@@ -113,46 +111,6 @@ def fpr95_bars(inputs: FigureInputs) -> Figure:
 def best_of(view: RunView, ood: str) -> set[str]:
     """The detectors that are best on a set, see :meth:`RunView.best`."""
     return view.best("fpr95", ood, {d: view.get("fpr95", d, ood).value for d in view.detectors})
-
-
-def dad_against_fpr95(inputs: FigureInputs) -> Figure:
-    """One mark per detector, named at the right."""
-    view, most = inputs.view, inputs.view.most_dad
-    places = {
-        name: place
-        for place, name in enumerate(view.detectors)
-        if not math.isnan(view.mean("fpr95", name).value)
-    }
-    dads = [view.get("dad", name) for name in places]
-    fpr95 = [100 * view.mean("fpr95", name).value for name in places]
-    note = "Thick lines: 95% intervals of DAD." if any(d.has_interval for d in dads) else ""
-    figure, (axes,) = panels(
-        [""],
-        inputs.footer(note, fpr95=True),
-        height=max(3.2, 0.155 * len(places) + 1.4),
-        extra=0.0,
-        labels=(
-            f"DAD (of {most}; larger = follows the shift order more)",
-            "mean FPR95 in % (smaller = better)",
-        ),
-    )
-    axes.set(xlim=(-0.5, most + 0.5), ylim=(-3, 103))
-    axes.set_xticks(np.unique(np.linspace(0, most, 11).round()))
-    right = axes.get_xlim()[1]
-    ends = {}
-    for (name, place), dad, y in zip(places.items(), dads, fpr95, strict=True):
-        colour, _, marker = style(place)
-        x = dad.value
-        if dad.has_interval:
-            axes.hlines(
-                y, dad.low, dad.high, colour, lw=2.5, alpha=0.25, zorder=1, capstyle="projecting"
-            )
-        axes.hlines(y, x, right, colour, lw=0.4, zorder=2, capstyle="projecting")
-        axes.plot(x, y, marker, color=colour, ms=6, mec="white", mew=0.5, zorder=3, clip_on=False)
-        ends[name] = (right, y, colour)
-    markers = {name: style(place).marker for name, place in places.items()}
-    label_ends(axes, ends, markers=markers, leader=(0.0, 0.04))
-    return figure
 
 
 def roc(inputs: FigureInputs) -> Figure:

@@ -90,7 +90,6 @@ def draw_marks(
     *,
     label: str = "",
     offset: float = 0.0,
-    text_at: float | None = None,
     filled: str | None = None,
 ) -> None:
     """A mark per row, from the top, on the line of its interval.
@@ -101,14 +100,10 @@ def draw_marks(
         look: of all of them.
         label: in the legend.
         offset: from the middle of the rows, in rows.
-        text_at: positions of the texts; None = nowhere.
         filled: colour inside the marks; None = that of the look.
     """
     defined = [(mark, row + offset) for row, mark in enumerate(marks) if not math.isnan(mark.value)]
     _intervals(axes, defined, look.color, 1.2)
-    if text_at is not None:
-        for row, mark in enumerate(marks):
-            _write(axes, mark, text_at, row + offset)
     axes.plot(
         [mark.value for mark, _ in defined],
         [y for _, y in defined],

@@ -25,6 +25,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 GREY = "#B8B8B8"
 SOFT = "#666666"
 INK = "#222222"
+#: Where the line from the end of a line to its name starts and stops, in widths of the axes.
+_LEADER = (0.02, 0.1)
 ID_COLOUR = "#9A9A9A"
 
 
@@ -163,9 +165,7 @@ def label_ends(
     ends: Mapping[str, tuple[float, float, str]],
     *,
     bold: Collection[str] = (),
-    markers: Mapping[str, str] | None = None,
     panels: int = 1,
-    leader: tuple[float, float] = (0.02, 0.1),
 ) -> None:
     """Writes names at the right of their lines, moved up or down where they would overlap.
 
@@ -173,9 +173,7 @@ def label_ends(
         axes: with its final limits.
         ends: name → x, y of the end of its line and its colour.
         bold: names to highlight.
-        markers: name → mark before it, as in a legend.
         panels: panels of this height below each other in the figure.
-        leader: where the line from an end to its name starts and stops, in widths of the axes.
     """
     low, high = axes.get_ylim()
     # 7 pt names need about 9 pt; title, axis and footer take about an inch.
@@ -183,7 +181,7 @@ def label_ends(
     placed = spread([y for _, y, _ in ends.values()], 9 / room * (high - low), low, high)
     left, right = axes.get_xlim()
     step = right - left
-    reach = step * np.array(leader)
+    reach = step * np.array(_LEADER)
     lines = [
         [(x + reach[0], y), (x + reach[1], place)]
         for (x, y, _), place in zip(ends.values(), placed, strict=True)
@@ -195,10 +193,6 @@ def label_ends(
     )
     for (name, (x, _, colour)), place in zip(ends.items(), placed, strict=True):
         start = x + reach[1] + step * 0.01
-        if markers:
-            start += step * 0.01
-            axes.plot(start, place, markers[name], color=colour, ms=4.5, clip_on=False)
-            start += step * 0.015
         weight = "bold" if name in bold else "normal"
         axes.text(start, place, name, va="center", fontsize=6.5, color=colour, weight=weight)
     axes.set_xlim(left, right)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.grouping import grouped
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import wrapped
-from ood_lab.report.leaderboard.long_table import MEAN, WORDS
+from ood_lab.report.leaderboard.long_table import WORDS
 from ood_lab.report.leaderboard.significance import best_rows, within_noise
 from ood_lab.report.rendering.blocks import Folded, Links, PlannedFigure, Section, Text
 from ood_lab.report.rendering.metric_definitions import MISSING, percent, star_sentence
@@ -40,9 +40,7 @@ from ood_lab.report.rendering.table import (
     Table,
     count_cell,
     estimate_cell,
-    name_cell,
     names_column,
-    number_cell,
     pivoted,
     table_of,
 )
@@ -288,69 +286,33 @@ def _figure(value: Any) -> Cell:
     return Cell(f"{value:,.0f}" if value == int(value) else f"{value:.3g}", float(value))
 
 
-def detector_table(leaderboard: pd.DataFrame) -> pd.DataFrame:
-    """AUROC and FPR95 of every detector on every OOD set, in percent, best mean AUROC first.
-
-    Args:
-        leaderboard: ``leaderboard.csv`` of ``task=compare``.
-    """
-    names = {"auroc": "AUROC", "fpr95": "FPR95"}
-    rows = leaderboard[leaderboard["metric"].isin(names) & leaderboard["detector"].notna()]
-    columns = rows["dataset"].astype(str) + " " + rows["metric"].map(names)
-    table = (
-        rows.assign(column=columns, value=(100 * rows["value"]).round(1))
-        .pivot_table("value", ["model", "detector"], "column", "mean", sort=False)
-        .sort_values("mean AUROC", ascending=False, kind="stable")
-    )
-    means = [name for name in table if str(name).startswith(f"{MEAN} ")]
-    return table[[*means, *(name for name in table if name not in means)]].reset_index()
-
-
 def board_page(
     blocks: Sequence[Table | Text | Folded],
-    detectors: Mapping[FinishedRun, pd.DataFrame],
     runs: Sequence[BenchmarkRun],
     record: RunRecord,
     figures: Sequence[PlannedFigure] = (),
 ) -> Page:
-    """The page ``benchmarks.html``: vision-language models first, then detectors.
+    """The page ``benchmarks.html``.
 
     Args:
         blocks: see :func:`board_sentences`, :func:`board_tables` and
             :func:`~ood_lab.report.leaderboard.benchmark_table.metric_tables`.
-        detectors: tables of detectors by the run of their leaderboard, which is linked.
         runs: are linked.
         record: ``title`` is read; all of it is shown.
         figures: behind the tables.
     """
-    boards = [_detectors(board.name, table) for board, table in detectors.items()]
     pages = [(run.record.title, run.folder / run.benchmark.page) for run in runs]
-    pages += [(f"Detectors: {b.name}", b.folder / "leaderboard.html") for b in detectors]
     links = [(title, page.absolute().as_uri()) for title, page in pages if page.exists()]
     return Page(
         title=record.title,
-        sentence="Vision-language models, and detectors",
+        sentence="Vision-language models",
         blocks=[
             Section("Results", blocks),
             Section("Figures", figures),
-            Section("Detectors", boards),
             Section("Pages", [Links(links)]),
         ],
         record=record,
     )
-
-
-def _detectors(name: str, table: pd.DataFrame) -> Table:
-    rows = [
-        [
-            number_cell(value, show="{:.1f}".format)
-            if isinstance(value, float)
-            else name_cell(value)
-            for value in row
-        ]
-        for row in table.itertuples(index=False)
-    ]
-    return Table(f"Detectors: {name}, %", [Head(str(key)) for key in table], rows, names=2)
 
 
 #: The table of what all calls took, and its metric.

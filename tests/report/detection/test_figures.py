@@ -66,7 +66,7 @@ def overlaps(a, b, slack):
 
 
 #: Figures that show FPR95, and so say which of the two it is.
-WITH_FPR95 = ("fpr95_bars", "dad_fpr95", "roc", "levels_grid", "heatmap_grid_fpr95")
+WITH_FPR95 = ("fpr95_bars", "roc", "levels_grid", "heatmap_grid_fpr95")
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_every_figure_is_written_twice_and_state_is_left_alone(tmp_path):
     files = write_figures(tmp_path, RunView(run.results), run.scores, features=features_of(run))
     names = {file.name for file in files}
     assert names == {
-        "densities", "fpr95_bars", "dad_fpr95", "roc", "levels_grid", "heatmap_grid",
+        "densities", "fpr95_bars", "roc", "levels_grid", "heatmap_grid",
         "heatmap_grid_fpr95", "features", "confusion",
     }  # fmt: skip
     for file in files:
@@ -168,7 +168,7 @@ def test_without_any_value_by_level_there_is_no_figure_of_levels(tmp_path):
     run = make_run(2, 2, levels=2)
     results = without_levels(run.results)
     names = {f.name for f in write_figures(tmp_path, RunView(results), run.scores)}
-    assert names == {"densities", "fpr95_bars", "dad_fpr95", "roc", "confusion"}
+    assert names == {"densities", "fpr95_bars", "roc", "confusion"}
 
 
 def test_short_names_still_differ():

@@ -1,23 +1,18 @@
 """The hierarchy section of a page, its figure, and the hierarchy table of a leaderboard."""
 
-import re
-
 import numpy as np
 import pandas as pd
 import pytest
 from finished_runs import write_run
-from PIL import Image
 from report_run import make_run
 
 from ood_lab.evaluation.hierarchy_tables import KIND
 from ood_lab.metrics import hierarchy_table
 from ood_lab.report.detection.detection_page import write_report
-from ood_lab.report.detection.run_figures import hierarchy_figure
 from ood_lab.report.leaderboard.board_files import write_leaderboard
 from ood_lab.report.leaderboard.detector_runs import DetectorRun
 from ood_lab.report.leaderboard.hierarchy_table import hierarchy_rows, recall_tables
 from ood_lab.report.leaderboard.long_table import make_leaderboard
-from ood_lab.report.rendering.drawing import write_all
 from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.results import joined, read_results, write_results
 
@@ -47,7 +42,6 @@ def test_section_shows_every_number_and_what_it_is(tmp_path):
     run, hierarchy = make_run(2, 1, levels=0), made()
     page = tmp_path / "report.html"
     write_report(page, RunView(run.results), run.scores, hierarchy=hierarchy)
-    assert (tmp_path / "figures" / "hierarchy.png").exists()
     text = page.read_text()
     section = text[text.index("<h2>Hierarchical classification") : text.index("<h2>Definitions")]
     assert ">Hierarchical classification</a>" in text
@@ -56,30 +50,9 @@ def test_section_shows_every_number_and_what_it_is(tmp_path):
         assert f"{100 * row.ci_low:.1f} to {100 * row.ci_high:.1f}" in section
     assert "&lt;early&gt; Zhou" in section
     assert "derived: the parent of the predicted class" in section
-    ours = text[text.index("<h2>Hierarchical classification") : text.index("<h2>Figures")]
-    assert ours.count("data:image/svg+xml") == 1
     assert section.count("data:image/svg+xml") == len(list(tmp_path.glob("figures/*.svg")))
     plain = write_report(tmp_path / "r.html", RunView(run.results), run.scores).read_text()
     assert "<h2>Hierarchical classification" not in plain
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("classes", [1, 3, 60])
-def test_figure_of_few_and_many_classes(tmp_path, classes):
-    names = [f"period of a long name {i}" for i in range(classes)]
-    label = np.arange(2 * classes) % classes
-    half = {"Ding": np.arange(2 * classes) < classes}
-    table = hierarchy_table(label, label, names, half).assign(label_level="fine", source="head")
-    (file,) = write_all(tmp_path, [hierarchy_figure(table)])
-    assert Image.open(tmp_path / f"{file.name}.png").width > 1000
-    assert ("lowest recall, of 60" in svg_text(tmp_path / f"{file.name}.svg")) == (classes == 60)
-    nothing = hierarchy_table([-1], [0], names).assign(label_level="fine", source="head")
-    assert write_all(tmp_path, [hierarchy_figure(nothing)]) == []
-
-
-def svg_text(path):
-    # Letters are drawn as paths; matplotlib names every text in a comment.
-    return " ".join(re.findall(r"<!-- (.*?) -->", path.read_text()))
 
 
 def run_with(folder, right, seed=0, **options):

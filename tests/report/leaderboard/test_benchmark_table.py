@@ -13,7 +13,6 @@ from ood_lab.report.leaderboard.benchmark_table import (
     board_sentences,
     board_tables,
     both_ways,
-    detector_table,
 )
 from ood_lab.report.rendering.terminal import Printed
 from ood_lab.schema.finished_run import FinishedRun
@@ -115,8 +114,8 @@ def shown(board):
     return console.export_text()
 
 
-def page_of(board, detectors, runs, folder):
-    page = board_page(board_tables(board), detectors, runs, RunRecord(title="All"))
+def page_of(board, runs, folder):
+    page = board_page(board_tables(board), runs, RunRecord(title="All"))
     return page.write(folder / "benchmarks.html")
 
 
@@ -134,7 +133,7 @@ def test_runs_that_were_asked_other_questions_have_tables_of_their_own(two_sizes
     found = runs_of(*two_sizes)
     board = answer_board(found)
     text = shown(board)
-    html = page_of(board, {}, found, tmp_path).read_text()
+    html = page_of(board, found, tmp_path).read_text()
     for title in (
         "OODBench on scenes, 3,910 questions about 600 images, %",
         "OODBench on scenes, 240 questions about 40 images, %",
@@ -152,15 +151,9 @@ def test_terminal_and_page_show_what_is_missing(runs, tmp_path):
     text = shown(board)
     assert "60.0±10.0" in text
     assert "other" in text
-    leaderboard = tmp_path / "places" / "hash" / "seed=0"
-    leaderboard.mkdir(parents=True)
-    (leaderboard / "leaderboard.html").touch()
-    detectors = {FinishedRun(leaderboard): pd.DataFrame({"detector": ["knn"], "auroc": [0.91]})}
-    page = page_of(board, detectors, found, tmp_path)
+    page = page_of(board, found, tmp_path)
     html = page.read_text()
     assert "All" in html
-    assert "knn" in html
-    assert f'<a href="{leaderboard.as_uri()}/leaderboard.html">Detectors: places</a>' in html
     assert "fictional" not in html  # nobody was measured on it
 
 
@@ -244,22 +237,6 @@ def test_one_run_and_missing_numbers_are_told_too(tmp_path):
     )
 
 
-def test_detectors_have_a_row_each_and_the_best_comes_first():
-    rows = [
-        ("net", detector, ood, metric, value)
-        for detector, better in (("msp", 0.0), ("knn", 0.1))
-        for ood in ("far", "mean")
-        for metric, value in (("auroc", 0.7 + better), ("fpr95", 0.5), ("aupr_in", 0.1))
-    ]
-    columns = ["model", "detector", "dataset", "metric", "value"]
-    extra = pd.DataFrame([("net", None, None, "id_accuracy", 0.9)], columns=columns)
-    table = detector_table(pd.concat([pd.DataFrame(rows, columns=columns), extra]))
-    assert table["detector"].tolist() == ["knn", "msp"]
-    assert table["mean AUROC"].tolist() == [80.0, 70.0]
-    assert list(table)[:4] == ["model", "detector", "mean AUROC", "mean FPR95"]
-    assert "far FPR95" in table
-
-
 def test_runs_of_detectors_alone_are_refused(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
@@ -274,7 +251,7 @@ def test_what_is_missing_has_a_reason_and_no_interval(tmp_path):
     found = runs_of(silent)
     board = answer_board(found)
     text = shown(board)
-    html = page_of(board, {}, found, tmp_path).read_text()
+    html = page_of(board, found, tmp_path).read_text()
     assert "nan" not in text
     assert "N/A of tiny ID Acc: no answer could be read." in text
     assert "N/A of tiny ID Acc: no answer could be read." in html

@@ -23,7 +23,6 @@ from ood_lab.metrics.ood import auroc as auroc
 from ood_lab.metrics.ood import fpr_at_tpr as fpr_at_tpr
 from ood_lab.metrics.ood import roc_curve as roc_curve
 from ood_lab.metrics.ood import threshold_at_tpr as threshold_at_tpr
-from ood_lab.metrics.ood import tie_share as tie_share
 from ood_lab.metrics.record import OF_SETS as OF_SETS
 from ood_lab.metrics.record import Metric as Metric
 from ood_lab.metrics.record import known_metrics as known_metrics

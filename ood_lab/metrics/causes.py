@@ -31,13 +31,6 @@ FAINT = 0.1
 CALIPER = 0.2
 
 
-def auroc(inside: Floats, outside: Floats) -> float:
-    """Share of the pairs in which the image outside has more, ties counting half."""
-    ranks = scipy.stats.rankdata(np.concatenate([inside, outside]))[len(inside) :]
-    m = len(outside)
-    return float((ranks.sum() - m * (m + 1) / 2) / (len(inside) * m))
-
-
 def causes_of(
     images: pd.DataFrame, statistics: Sequence[str], resampling: Resampling
 ) -> pd.DataFrame:

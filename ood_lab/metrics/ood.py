@@ -239,9 +239,3 @@ def roc_curve(id_scores: ArrayLike, ood_scores: ArrayLike) -> tuple[Floats, Floa
     thresholds = np.unique(np.concatenate([scores.id, scores.ood]))[::-1]
     fpr, tpr = (1 - np.searchsorted(of, thresholds) / of.size for of in (scores.id, scores.ood))
     return np.append(0.0, fpr), np.append(0.0, tpr), np.append(np.inf, thresholds)
-
-
-def tie_share(id_scores: ArrayLike, ood_scores: ArrayLike) -> float:
-    """Share of (ID, OOD) pairs with equal scores; above a few percent, thresholds are coarse."""
-    scores = SortedScores.of(id_scores, ood_scores)
-    return float((scores.up_to - scores.below).mean() / scores.id.size)

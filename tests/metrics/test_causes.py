@@ -8,8 +8,8 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from ood_lab.common.random_streams import Resampling
-from ood_lab.metrics import causes_of, matched_aurocs, named_causes
-from ood_lab.metrics.causes import auroc, matched_rows
+from ood_lab.metrics import auroc, causes_of, matched_aurocs, named_causes
+from ood_lab.metrics.causes import matched_rows
 
 NAMES = [f"s{i}" for i in range(11)]
 

@@ -13,7 +13,6 @@ from ood_lab.metrics import (
     auroc,
     fpr_at_tpr,
     roc_curve,
-    tie_share,
 )
 
 
@@ -161,7 +160,7 @@ def test_scores_beyond_float32_resolution_are_not_tied():
     assert auroc([1.0], [1.0 + 1e-12]) == 1.0
 
 
-@pytest.mark.parametrize("metric", [auroc, fpr_at_tpr, aupr, roc_curve, tie_share])
+@pytest.mark.parametrize("metric", [auroc, fpr_at_tpr, aupr, roc_curve])
 @pytest.mark.parametrize(
     ("i", "o", "message"),
     [
@@ -189,11 +188,6 @@ def test_bad_scores_are_named(metric, i, o, message):
 def test_unknown_options_are_named(call, message):
     with pytest.raises(ValueError, match=f"^{message}: expected"):
         call()
-
-
-def test_tie_share_counts_pairs():
-    assert tie_share([1.0, 2, 2, 3], [2.0, 4]) == pytest.approx(2 / 8)
-    assert tie_share([1.0, 2], [1.5]) == 0
 
 
 def test_ties_at_the_threshold_are_counted():

@@ -34,7 +34,7 @@ from ood_lab.data.sources.image_files import (
 from ood_lab.data.sources.image_formats import register_formats
 from ood_lab.data.sources.image_stores import Store
 from ood_lab.data.sources.pixel_decoding import PERCENTILES, TOP, WHOLE, Decoding
-from ood_lab.metrics.causes import auroc
+from ood_lab.metrics.ood import auroc
 from ood_lab.schema.arrays import spaced_rows
 from ood_lab.schema.image_statistics import FORMAT
 from ood_lab.schema.results import Tables

@@ -17,11 +17,11 @@ from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet, fused_head
 from ood_lab.models.output import Output
 
-_REPEATS = 3  # swaps of a branch in one step
+_REPEATS = 3  # swaps in one step
 
 
 class SPSOutput(NamedTuple):
-    """Ensemble's logits ``[B, C]``, those of the last map, and of every swap of every branch."""
+    """Ensemble's logits ``[B, C]``, those of the last map, and of every swap of the branch."""
 
     logits: Tensor
     high: Tensor
@@ -41,35 +41,34 @@ class Middle(nn.Module):
 
 
 class SPSNet(FGVCNet):
-    """A linear layer on the pooled last map, and one or more branches on the map before it.
+    """A linear layer on the pooled last map, and a branch on the map before it.
 
-    At test the logits are the sum of ``high = W GAP(C5)`` and of every branch's ``W_m z_m``; the
-    features are ``[GAP(C5), z_1, ...]``. In training every ``z`` is swapped in part between the
-    images of a batch, three times again.
+    At test the logits are the sum of ``high = W GAP(C5)`` and of the branch's ``W_m z``; the
+    features are ``[GAP(C5), z]``. In training ``z`` is swapped in part between the images of a
+    batch, three times again. The released code may have a second branch.
 
-    Settings: ``branches``, ``swap`` = smallest and largest share of swapped features (the
-    released code has 0.3 and 0.5 with one branch, 0.35 and 0.55 with two).
+    Settings: ``swap`` = smallest and largest share of swapped features.
     """
 
     method = "SPS"
     strides = (16, 32)
 
-    def add_heads(self, branches: int = 1, swap: Sequence[float] = (0.3, 0.5)) -> None:
-        """Adds the branches, and the classifiers of the last map and of each branch."""
+    def add_heads(self, swap: Sequence[float] = (0.3, 0.5)) -> None:
+        """Adds the branch, and the classifiers of the last map and of the branch."""
         middle, last = self.channels
         self.swap = swap[0], swap[1]
-        self.middles = nn.ModuleList(Middle(middle) for _ in range(branches))
+        self.middle = Middle(middle)
         self.classifiers = nn.ModuleList(
-            nn.Linear(width, self.labels.classes) for width in (last, *[middle] * branches)
+            nn.Linear(width, self.labels.classes) for width in (last, middle)
         )
 
     @property
     def head(self) -> nn.Linear:  # type: ignore[override]  # all classifiers in one
-        """The classifiers of the last map and of the branches, ``[C, D_high + sum D_mid]``."""
+        """The classifiers of the last map and of the branch, ``[C, D_high + D_mid]``."""
         return fused_head(list(self.classifiers))  # type: ignore[arg-type]
 
     def forward(self, image: Tensor) -> Output:
-        """Maps ``image [B, 3, H, W]`` to the summed logits and ``[GAP(C5), z_1, ...]``."""
+        """Maps ``image [B, 3, H, W]`` to the summed logits and ``[GAP(C5), z]``."""
         features = self._features(image, detach=False)
         return Output(self._ensemble(features), torch.cat(features, dim=1))
 
@@ -78,21 +77,18 @@ class SPSNet(FGVCNet):
 
         Args:
             image: ``[B, 3, H, W]``.
-            detach: keep the gradient of the branches from the trunk.
+            detach: keep the gradient of the branch from the trunk.
         """
         features = self._features(image, detach)
-        high, *branches = self.classifiers
-        mid = [
-            linear(random_swap(z, self.swap) if self.training else z)
-            for linear, z in zip(branches, features[1:], strict=True)
-            for _ in range(_REPEATS)
-        ]
-        return SPSOutput(self._ensemble(features), high(features[0]), mid)
+        high, branch = self.classifiers
+        pooled, z = features
+        swapped = (random_swap(z, self.swap) if self.training else z for _ in range(_REPEATS))
+        return SPSOutput(self._ensemble(features), high(pooled), [branch(z) for z in swapped])
 
     def _features(self, image: Tensor, detach: bool) -> list[Tensor]:
         middle, last = self.maps(image)
         middle = middle.detach() if detach else middle
-        return [last.mean((2, 3)), *(branch(middle) for branch in self.middles)]
+        return [last.mean((2, 3)), self.middle(middle)]
 
     def _ensemble(self, features: Sequence[Tensor]) -> Tensor:
         logits = [linear(z) for linear, z in zip(self.classifiers, features, strict=True)]
@@ -100,10 +96,10 @@ class SPSNet(FGVCNet):
 
 
 class SPS(FGVCModule):
-    """``CE(high) + sum over branches and swaps of CE(mid)``, weights 1.
+    """``CE(high) + sum over swaps of CE(mid)``, weights 1.
 
     Args:
-        detach_epoch: the branches train the trunk from this epoch on, counted from 0; 60 of 160
+        detach_epoch: the branch trains the trunk from this epoch on, counted from 0; 60 of 160
             epochs in the released code.
         **kwargs: see :class:`FGVCModule`.
     """

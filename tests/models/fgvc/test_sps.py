@@ -77,7 +77,7 @@ def test_branches_train_the_trunk_from_an_epoch_on(monkeypatch, epoch, reached):
     trunk = sps.backbone.trunk
     assert (trunk["layer3"][0].conv1.weight.grad is not None) == reached
     assert trunk["layer4"][0].conv1.weight.grad is None
-    assert sps.backbone.middles[0].conv.weight.grad is not None
+    assert sps.backbone.middle.conv.weight.grad is not None
     terms["high"].backward()
     assert trunk["layer4"][0].conv1.weight.grad is not None
 
@@ -92,13 +92,13 @@ def test_swaps_add_up_without_a_mean():
 
 
 def test_outside_training_nothing_is_swapped():
-    net = module(branches=2, swap=(1.0, 1.0)).backbone.eval()
+    net = module(swap=(1.0, 1.0)).backbone.eval()
     image = wave(3, 3, 64, 64, a=0.7)
     outputs, tested = net.train_outputs(image), net(image)
     torch.testing.assert_close(outputs.logits, tested.logits)
-    assert len(outputs.mid) == 6
+    assert len(outputs.mid) == 3
     torch.testing.assert_close(outputs.mid[0], outputs.mid[2])
-    total = outputs.high + outputs.mid[0] + outputs.mid[3]
+    total = outputs.high + outputs.mid[0]
     torch.testing.assert_close(total, tested.logits)
     net.train()
     assert not torch.allclose(net.train_outputs(image).mid[0], outputs.mid[0], atol=1e-3)
@@ -108,4 +108,4 @@ def test_outside_training_nothing_is_swapped():
 def test_size():
     net = official(SPSNet)
     assert size_of(net) == 25_172_432
-    assert size_of(net.middles) + size_of(net.classifiers[1]) == 1_254_600
+    assert size_of(net.middle) + size_of(net.classifiers[1]) == 1_254_600

@@ -77,7 +77,7 @@ def _heads(labels: Labels, backbone: Backbone) -> tuple[Sequence[str], Sequence[
         return (), ()
     of_network, category = backbone.labels, backbone.category_head
     knows_category = 0 < labels.categories == of_network.categories
-    levels = backbone.level_heads if of_network.level_sizes == labels.level_sizes else ()
+    levels = backbone.level_heads if list(of_network.level_sizes) == labels.level_sizes else ()
     return levels, (category,) if category and knows_category else ()
 
 
@@ -95,7 +95,7 @@ def hierarchy_results(
     """
     test = data.splits["test"]
     # Coarse to fine; those that train does not have are none.
-    levels = sorted(columns_with("level_", test.table)) if data.labels.level_names else []
+    levels = sorted(columns_with("level_", test.table)) if data.labels.level_sizes else []
     if not levels and CATEGORY not in test.table:
         return None
     column = heads_to_read(data, backbone)

@@ -99,7 +99,7 @@ def test_without_heads_the_parent_of_the_class_stands_for_the_coarse_level(data,
 
 def test_heads_speak_for_their_level_and_the_category(data, guesses):
     classes, dynasties, categories = guesses
-    net = WithHeads(data.labels.plain())
+    net = WithHeads(vars(data.labels))
     column = heads_to_read(data, net)
     assert column.heads == ["above.0", "category"]
     read = torch.tensor(np.stack([dynasties, categories], 1))
@@ -127,7 +127,7 @@ def test_heads_for_other_labels_are_not_read(data):
 
 
 def test_the_column_holds_the_most_likely_label_of_every_head(data):
-    net = WithHeads(data.labels.plain())
+    net = WithHeads(vars(data.labels))
     column = HeadPredictions(["above.0", "category"])
     image = torch.randn(5, 3, 2, 2)
     with torch.no_grad(), net.capture(column.layers(net)) as maps:

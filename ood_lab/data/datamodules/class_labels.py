@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -130,23 +129,21 @@ def _add_classes(tables: Tables, classes: Sequence[str], level: int) -> dict[str
 
 @dataclass(frozen=True)
 class Labels:
-    """Everything that is known of the training images except the pixels.
+    """Sizes and hierarchy of the labels of the training images, for the network's heads.
 
     Attributes:
-        classes: names of the ID classes.
-        level_names: names of the labels at each level of the hierarchy, coarse to fine.
+        level_sizes: number of labels at each level of the hierarchy, coarse to fine.
         parents: for every level but the coarsest, the parent of each label.
-        category_names: names of the categories.
+        categories: number of categories.
         shapes: number of shape labels.
-        attributes: names of the 0/1 attributes.
+        attributes: number of 0/1 attributes.
     """
 
-    classes: tuple[str, ...]
-    level_names: tuple[tuple[str, ...], ...] = ()
-    parents: tuple[tuple[int, ...], ...] = ()
-    category_names: tuple[str, ...] = ()
-    shapes: int = 0
-    attributes: tuple[str, ...] = ()
+    level_sizes: list[int]
+    parents: list[list[int]]
+    categories: int
+    shapes: int
+    attributes: int
 
     @classmethod
     def of(cls, data: ImageDataset) -> Labels:
@@ -156,38 +153,16 @@ class Labels:
             UserError: a label of one level has two parents at the level above, or none.
         """
         levels = sorted(columns_with("level_", data.table))
-        attributes = columns_with("attribute_", data.table)
         return cls(
-            classes=tuple(data.classes),
-            level_names=tuple(data.names_of(c) for c in levels),
-            parents=tuple(_parents(data, up, low) for up, low in itertools.pairwise(levels)),
-            category_names=data.names_of("category"),
+            level_sizes=[len(data.names_of(level)) for level in levels],
+            parents=[_parents(data, up, low) for up, low in itertools.pairwise(levels)],
+            categories=len(data.names_of("category")),
             shapes=len(data.names_of("shape")),
-            attributes=tuple(name.removeprefix("attribute_") for name in attributes),
+            attributes=len(columns_with("attribute_", data.table)),
         )
 
-    def plain(self) -> dict[str, Any]:
-        """Sizes and hierarchy as plain numbers and lists, for the network's heads."""
-        return {
-            "level_sizes": list(self.level_sizes),
-            "parents": [list(level) for level in self.parents],
-            "categories": self.categories,
-            "shapes": self.shapes,
-            "attributes": len(self.attributes),
-        }
 
-    @property
-    def level_sizes(self) -> tuple[int, ...]:
-        """Number of labels at each level, coarse to fine."""
-        return tuple(map(len, self.level_names))
-
-    @property
-    def categories(self) -> int:
-        """Number of categories."""
-        return len(self.category_names)
-
-
-def _parents(data: ImageDataset, upper: str, lower: str) -> tuple[int, ...]:
+def _parents(data: ImageDataset, upper: str, lower: str) -> list[int]:
     """The label of ``upper`` that goes with each label of ``lower``."""
     table = data.table
     labelled = table[(table[upper] != UNKNOWN) & (table[lower] != UNKNOWN)]
@@ -203,4 +178,4 @@ def _parents(data: ImageDataset, upper: str, lower: str) -> tuple[int, ...]:
                 "a hierarchy gives each label one"
             )
         parents.append(int(above[0]))
-    return tuple(parents)
+    return parents

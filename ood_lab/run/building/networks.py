@@ -313,7 +313,7 @@ def _asked_for(
         known["image_size"] = (size.width, size.height) if size.shared else None
     if "labels" in wanted:
         saved = saved_entry(file, "labels") if file else None
-        known["labels"] = saved or data().labels.plain()
+        known["labels"] = saved or vars(data().labels)
     return known
 
 

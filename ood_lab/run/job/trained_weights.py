@@ -49,7 +49,7 @@ def training_key(settings: Settings, data: OODDataModule, files: list[tuple[str,
     """
     told = without_keys(telling(settings), (*EVALUATION, "ckpt"))
     sets = {name: data.splits[name].identity for name in _READ if name in data.splits}
-    facts = [told, sets, data.classes, data.labels.plain(), str(data.image_size), files]
+    facts = [told, sets, data.classes, vars(data.labels), str(data.image_size), files]
     text = json.dumps(facts, sort_keys=True, default=str)
     return text_sha256(text)[:10]
 

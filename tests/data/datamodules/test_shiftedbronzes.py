@@ -72,11 +72,12 @@ def test_labels_are_those_of_the_tables(source):
     data = module(source)
     # In the order of time, without the period that no image has.
     assert data.classes == ["early Shang", "late Shang", "early Western Zhou"]
-    assert data.labels.level_names == (("Shang", "Western Zhou"), tuple(data.classes))
-    assert data.labels.parents == ((0, 0, 1),)
-    assert data.labels.category_names == ("Ding", "Gui")
+    assert data.splits["train"].names_of("level_0") == ("Shang", "Western Zhou")
+    assert data.labels.level_sizes == [2, 3]
+    assert data.labels.parents == [[0, 0, 1]]
+    assert data.labels.categories == 2
     assert data.labels.shapes == 2
-    assert data.labels.attributes == ("kui dragon", "taotie")  # the cicada is on no photograph
+    assert data.labels.attributes == 2  # the cicada is on no photograph
     table = pd.concat(data.splits[s].table for s in ("train", "val", "test"))
     assert table["label"].tolist() == table["period"].map(data.classes.index).tolist()
     assert ((table["attribute_taotie"] == 1) == (table["period"] == "late Shang")).all()

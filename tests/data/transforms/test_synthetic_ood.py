@@ -186,9 +186,10 @@ def test_distance_is_how_far_up_the_hierarchy_relatives_are(tmp_path):
     table = data.splits["held_out"].table
     distance = dict(zip(table["category_name"], table["semantic_level"], strict=True))
     assert distance == {"dog": 1, "oak": 3}
-    labels = data.labels
-    assert labels.level_names == (("animal",), ("bird", "mammal"), ("cat", "owl"))
-    assert labels.parents == ((0, 0), (1, 0))
+    train = data.splits["train"]
+    names = [train.names_of(f"level_{level}") for level in range(3)]
+    assert names == [("animal",), ("bird", "mammal"), ("cat", "owl")]
+    assert data.labels.parents == [[0, 0], [1, 0]]
     by_set = SyntheticOOD(kind="held_out_classes", held_out=["dog", "oak"], by_set=True)
     data = photos(tmp_path, by_set, hierarchy=str(tmp_path / "tree.csv"))
     assert data.shift_order == data.ood_names == ["held_out_1", "held_out_3"]
@@ -204,7 +205,9 @@ def test_a_share_by_chance_is_near_and_far(seed):
     dynasty = dict(
         zip(
             np.array(whole.classes)[whole.splits["train"].labels],
-            np.array(whole.labels.level_names[0])[whole.splits["train"].table["level_0"]],
+            np.array(whole.splits["train"].names_of("level_0"))[
+                whole.splits["train"].table["level_0"]
+            ],
             strict=True,
         )
     )

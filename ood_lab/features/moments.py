@@ -357,9 +357,9 @@ class Derived:
             self._moments = self._read()
         if self._moments is None or not wanted <= self._moments.parts:
             features, logits, labels = self.rows
-            self._moments = Moments(wanted | (self._moments.parts if self._moments else set()))
-            self._moments.update(features, logits, labels, device)
-            self._moments.gathered()
+            moments = Moments(wanted | (self._moments.parts if self._moments else set()))
+            moments.update(features, logits, labels, device)
+            self._moments = moments.gathered()
             self._keep(self._moments)
         return self._moments
 

@@ -36,8 +36,8 @@ class LabelSpace:
     """
 
     classes: int
-    level_sizes: tuple[int, ...] = ()
-    parents: tuple[tuple[int, ...], ...] = ()
+    level_sizes: Sequence[int] = ()
+    parents: Sequence[Sequence[int]] = ()
     categories: int = 0
     shapes: int = 0
     attributes: int = 0
@@ -45,13 +45,7 @@ class LabelSpace:
     @classmethod
     def of(cls, classes: int, plain: Settings | None) -> LabelSpace:
         """From plain numbers and lists, as configurations and checkpoints hold them."""
-        settings = dict(plain or {})
-        return cls(
-            classes,
-            tuple(settings.get("level_sizes") or ()),
-            tuple(tuple(level) for level in settings.get("parents") or ()),
-            *(int(settings.get(key) or 0) for key in ("categories", "shapes", "attributes")),
-        )
+        return cls(**{**(plain or {}), "classes": classes})
 
     def require(self, method: str, needs: Iterable[str]) -> None:
         """Checks that the data has what a method needs.

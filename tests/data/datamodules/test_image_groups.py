@@ -90,7 +90,7 @@ def test_a_group_in_two_sets_is_said_and_its_column_is_part_of_the_identity(fram
 def test_new_images_have_the_groups_of_a_pattern_a_folder_or_a_table(frames):
     for source, by in ("", r"(.*\d+)_f"), ("", "folder"), ("table.csv", "scene"):
         listed = list_images(str(frames / source))
-        paths = pd.Series([listed.images.address(row) for row in range(len(listed))][:-1])
+        paths = pd.Series([listed.images.address(row) for row in range(len(listed.images))][:-1])
         codes = pd.factorize(groups_of(listed, paths, by))[0]
         scenes = pd.factorize(paths.str.rpartition("_f")[0])[0]
         assert codes.tolist() == scenes.tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, Unpack
 
 import torch
@@ -91,7 +91,6 @@ class IDLike(PromptLearner):
         n_selected: ID crops, and outlier crops, of an image.
         outlier_weight: of ``L_out``.
         diversity_weight: of ``L_div``.
-        templates: of the texts that select; None = those that suit the CLIP.
     """
 
     backbone: IDLikeBackbone
@@ -104,14 +103,13 @@ class IDLike(PromptLearner):
         n_selected: int = 32,
         outlier_weight: float = 0.3,
         diversity_weight: float = 0.2,
-        templates: Sequence[str] | None = None,
         **schedule: Unpack[Schedule],
     ) -> None:
         super().__init__(backbone, optimizer, **schedule)
         self.n_selected = n_selected
         self.outlier_weight = outlier_weight
         self.diversity_weight = diversity_weight
-        texts = zero_shot_weights(backbone.clip, backbone.classnames, templates)
+        texts = zero_shot_weights(backbone.clip, backbone.classnames)
         self.register_buffer("selectors", texts, persistent=False)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -207,7 +205,7 @@ class IDLikeScore(NetworkDetector):
 
 
 class RandomViews:
-    """Random crops and flips of an image, stacked below each other.
+    """Random crops of an image (8% to all of its area) and flips, stacked below each other.
 
     One tall image passes through normalisation and batching like any other;
     :func:`split_views` takes it apart again.
@@ -215,23 +213,12 @@ class RandomViews:
     Args:
         n: number of views.
         size: of a view in pixels.
-        scale: share of the image's area that a crop covers, smallest and largest.
-        flip: probability of a horizontal flip.
-        interpolation: as PIL numbers it; 2 = bilinear, 3 = bicubic.
     """
 
-    def __init__(
-        self,
-        n: int,
-        size: int,
-        scale: Sequence[float] = (0.08, 1.0),
-        flip: float = 0.5,
-        interpolation: int = 2,
-    ) -> None:
+    def __init__(self, n: int, size: int) -> None:
         self.n = n
         self.size = size
-        crop = RandomResizedCrop(size, tuple(scale), interpolation=interpolation)
-        self.view = Compose([crop, RandomHorizontalFlip(flip)])
+        self.view = Compose([RandomResizedCrop(size, (0.08, 1.0)), RandomHorizontalFlip()])
 
     def __call__(self, image: Image.Image) -> Image.Image:
         """Maps an RGB image to one of ``size`` x ``n·size`` pixels."""

@@ -2,7 +2,6 @@
 
 from ood_lab.neighbours.exact_search import Groups as Groups
 from ood_lab.neighbours.exact_search import NeighbourSearch as NeighbourSearch
-from ood_lab.neighbours.exact_search import Progress as Progress
 from ood_lab.neighbours.exact_search import largest_products as largest_products
 from ood_lab.neighbours.exact_search import nearest_rows as nearest_rows
 from ood_lab.neighbours.exact_search import neighbour_count as neighbour_count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 import torch
@@ -12,11 +11,9 @@ from ood_lab.common.errors import UserError
 from ood_lab.neighbours.matrix_precision import full_float32
 from ood_lab.neighbours.row_blocks import Rows, product_blocks
 
-#: Receives the share done, in [0, 1].
-Progress = Callable[[float], None]
 #: Groups of the queries ``[N]`` and of the rows of a bank ``[M]``.
 Groups = tuple[Tensor, Tensor]
-#: Queries between two calls of the progress function, by device.
+#: Queries that are on the device at a time, by its type.
 _STEP = {"cpu": 8192}
 _STEP_ELSEWHERE = 65_536
 #: Share of a class that the neighbourhood is.
@@ -51,44 +48,26 @@ class NeighbourSearch:
         self.device = rows.device if device is None else torch.device(device)
         self.bank = rows.to(self.device) if _fits(rows, self.device) else rows
 
-    def product(
-        self,
-        queries: Tensor,
-        *,
-        in_bank: bool = False,
-        groups: Groups | None = None,
-        progress: Progress | None = None,
-    ) -> Tensor:
+    def product(self, queries: Tensor, groups: Groups | None = None) -> Tensor:
         """The k-th largest product of each query, ``[N, d] -> [N] float32``, on the CPU.
 
         NaN for a query that is not finite.
 
         Args:
             queries: ``[N, d] float32``, on any device.
-            in_bank: the queries are rows of the bank, of equal length; the k-th neighbour other
-                than itself counts. A row is its own nearest match, so that is the (k + 1)-th.
             groups: of the queries ``[N]`` and of the rows of the bank ``[M]``, integers: rows of a
                 query's own group do not count. -inf for a query with fewer than k other rows.
-            progress: receives the share of the queries done.
-
-        Raises:
-            UserError: k other rows are wanted of a bank of k.
         """
-        n = self.k + in_bank
         if torch.jit.is_tracing():
-            return largest_products(queries, self.bank, n).amin(dim=1)
-        if in_bank:
-            check_k(n, len(self.bank), "without itself, each of them counting one of")
+            return largest_products(queries, self.bank, self.k).amin(dim=1)
         largest = torch.empty(len(queries))
         step = _STEP.get(self.device.type, _STEP_ELSEWHERE)
         with full_float32():
             for start in range(0, len(queries), step):
                 part = queries[start : start + step].to(self.device)
                 of_part = groups and (groups[0][start : start + step], groups[1])
-                products = largest_products(part, self.bank, n, of_part)
+                products = largest_products(part, self.bank, self.k, of_part)
                 largest[start : start + step] = products.amin(dim=1).cpu()
-                if progress is not None:
-                    progress(min(start + step, len(queries)) / len(queries))
         return largest
 
 

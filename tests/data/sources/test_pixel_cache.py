@@ -51,9 +51,8 @@ def test_what_a_loader_process_has_rendered_is_not_rendered_again(monkeypatch):
             np.testing.assert_array_equal(data.load_image(int(row)), image)
 
 
-def test_a_batch_of_the_training_view_is_its_rows_drawn_one_by_one(monkeypatch):
-    monkeypatch.setattr(datasets, "_NOISE", 1)
-    data, augment = VesselsDataset("train", 22, 0), LightAugment()
+def test_a_batch_of_the_training_view_is_its_rows_drawn_one_by_one():
+    data, augment = VesselsDataset("train", 22, 0), LightAugment(noise=1.0)
     view = TrainingView(data, lambda image: torch.from_numpy(np.array(augment(image))))
     torch.manual_seed(3)
     before = torch.get_rng_state(), np.random.get_state()[1].copy()

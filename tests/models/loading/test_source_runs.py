@@ -56,7 +56,7 @@ def test_features_of_torch_hub_get_a_head_on_id_train(photos, run, capsys, head)
     fitted = run(*line)
     words = " ".join(capsys.readouterr().out.split())
     kind = head.replace("_", " ")
-    assert f"features: a {kind} head was fitted on the" in words
+    assert f"TinyNet: a {kind} head was fitted on the" in words
     manifest = json.loads((fitted / "manifest.json").read_text())
     assert manifest["fitted_head"]["kind"] == head
     assert manifest["fitted_head"]["train_accuracy"] > 0.9

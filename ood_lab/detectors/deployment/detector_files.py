@@ -28,8 +28,13 @@ FILE = TensorFile(
 _FITTED = "fitted."
 #: Plain attributes of a calibrated detector.
 _RULE = (
-    *("alpha", "given_threshold", "pixel_range", "calibration"),
-    *("classes", "weights_sha256", "transform"),
+    "alpha",
+    "given_threshold",
+    "pixel_range",
+    "calibration",
+    "classes",
+    "weights_sha256",
+    "transform",
 )
 
 

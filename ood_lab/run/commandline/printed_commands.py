@@ -54,7 +54,7 @@ def next_command(
 
     Args:
         settings: of the running job.
-        run: its folder, which stands for its data and its network.
+        run: its folder, which names its data and its network.
         detector: that is recommended, by the key of its YAML; None = there is none.
         trains: the job trains the network on ID train, without the classes that are held out.
         held_out: number of ID images that a threshold can be set on.

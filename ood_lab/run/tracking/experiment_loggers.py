@@ -39,7 +39,7 @@ MOST_KEYS = 30
 
 
 def summary_values(results: pd.DataFrame) -> dict[str, float]:
-    """The headline metrics of a detection table, each under one key, and those of no detector.
+    """The primary metrics of a detection table, each under one key, and those of no detector.
 
     Of a detector in this order, each group only where no more than :data:`MOST_KEYS` result:
     ``mean/<detector>/<metric>`` and ``<detector>/dad``; for each metric

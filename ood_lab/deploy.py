@@ -32,9 +32,12 @@ def read_rgb(path: str | os.PathLike[str], pixel_range: Sequence[float] | None =
     to white.
 
     Raises:
-        ValueError: floating-point pixels without a range.
+        ValueError: floating-point pixels without a range, or colours of 16 bits with one, of which
+            Pillow keeps only the upper 8 bits.
     """
     with Image.open(path) as file:
+        if pixel_range and ";16" in str(file.tile) and not file.mode.startswith("I"):
+            raise ValueError("colours of 16 bits cannot be scaled here: save it with 8 bits")
         image = ImageOps.exif_transpose(file)
     if image.mode == "F" or image.mode.startswith("I"):
         if pixel_range is None and image.mode == "F":

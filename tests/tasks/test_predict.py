@@ -15,6 +15,7 @@ from scipy import stats
 import ood_lab
 from ood_lab.builtin.vessels.datamodule import VesselsDataModule
 from ood_lab.common.errors import UserError
+from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.deploy import read_rgb
 from ood_lab.detectors import load_detector, save_detector
 from ood_lab.evaluation.prediction.calibration import decoding_with, load_detectors
@@ -189,6 +190,15 @@ def test_images_that_are_not_there_are_one_line(pictures, tmp_path):
     for source, message in cases.items():
         with pytest.raises(UserError, match=re.escape(message)):
             opened(list_images(source))
+
+
+def test_new_images_are_decoded_as_the_id_images_are(tmp_path):
+    """Floats have no range of their own: it is that of the training images."""
+    Image.fromarray(np.full((8, 8), 0.5, np.float32)).save(tmp_path / "grey.tiff")
+    with pytest.raises(UserError, match="floating-point pixels have no fixed range"):
+        opened(list_images(tmp_path))
+    images = opened(list_images(tmp_path), Decoding((0.0, 1.0))).readable
+    assert images.load_image(0).getpixel((0, 0)) == (128, 128, 128)
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def read_manifest(
         and the class names, position = label.
 
     Raises:
-        UserError: a missing path, file or column, an empty class folder, an unknown class.
+        UserError: a missing path, file or column, no images, an unknown class.
     """
     place = _place(source)
     if not os.path.exists(place):

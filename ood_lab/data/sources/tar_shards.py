@@ -201,7 +201,8 @@ def _label(
         for ending, part in example.items():
             stem, _, last = ending.rpartition(".")
             alike = [other for other in example if stem and other.startswith(f"{stem}.")]
-            if last in _LABELS and len(alike) > 1:
+            dotted = last in (*_LABELS, "json") and all("." in other for other in example)
+            if dotted and len(alike) > 1:
                 raise UserError(
                     f"'{pattern}' has '{part.name}', and the name of a sample ends at its first "
                     "dot: write names of samples without dots"

@@ -119,7 +119,7 @@ def opened(listing: ListedImages, decoding: Decoding = DECODING) -> ReadableImag
     tell_passed(passed)
     paths = pd.Series(listed)
     store: Store = CombinedStores(stores) if set(stores.values()) - {FILES} else FILES
-    look = partial(_read_error, store=store)
+    look = partial(_read_error, store=store, decoding=decoding)
     errors = file_facts(paths, look, "decoding images", store=store)["error"]
     table = pd.DataFrame({"path": paths.to_numpy(), "error": errors.to_numpy()})
     broken = table[table["error"] != ""]
@@ -197,9 +197,9 @@ def _pattern_files(pattern: str) -> list[str]:
     return [path] if os.path.isfile(path) and is_picture(path) else []
 
 
-def _read_error(path: str, store: Store) -> Facts:
+def _read_error(path: str, store: Store, decoding: Decoding) -> Facts:
     try:
-        load_rgb(path, store)
+        load_rgb(path, store, decoding)
     except UserError as error:
         return {"error": reason(error.__cause__ or error, path)}
     return {"error": ""}

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from ood_lab import deploy
 from ood_lab.common.errors import UserError
 from ood_lab.data.datamodules.folder import FolderDataModule
 from ood_lab.data.sources.image_files import load_rgb
@@ -203,6 +204,9 @@ def test_the_range_is_of_the_colours_and_transparency_has_its_own(tmp_path, n, h
     opaque = pixels[..., -1:] / 65535
     expected = pixels[..., :-1] * (255 / (high or 65535)) * opaque + 255 * (1 - opaque)
     assert abs(np.asarray(picture) - expected).max() < 2.5
+    if high is not None:  # Pillow keeps the upper 8 bits, of which 14 bits leave little
+        with pytest.raises(ValueError, match="colours of 16 bits"):
+            deploy.read_rgb(tmp_path / "a.png", (0.0, high))
 
 
 @pytest.mark.parametrize("byteorder", ["<", ">"])

@@ -158,7 +158,7 @@ def test_dots_in_the_names_of_samples_are_named(tmp_path):
         return read_shards(str(tmp_path / "a.tar"))[0]
 
     assert len(listed("a.png", "a.caption.txt")) == 1  # no label of an image
-    for names in (("a.2.png", "a.2.cls"), ("a.b.1.jpg", "a.b.1.txt")):
+    for names in (("a.2.png", "a.2.cls"), ("a.b.1.jpg", "a.b.1.txt"), ("a.2.png", "a.2.json")):
         with pytest.raises(UserError, match="write names of samples without dots"):
             listed(*names)
 

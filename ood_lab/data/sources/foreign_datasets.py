@@ -7,6 +7,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ _LABELS = ("label", "labels", "class", "cls", "target", "fine_label", "y")
 #: The third axis of an array that is an image, if it has one.
 _CHANNELS = ((), (1,), (3,), (4,))
 Column = str | int
+#: Samples that are tried for one that shows its columns.
+_TRIED = 20
 
 
 def as_image(value: Any) -> Image.Image:
@@ -111,7 +114,7 @@ class Samples:
         # The classes of others need not stand several threads.
         self.threads: int | None = None if tabular else 1
         with reported_as(f"{name}#0: {{reason}}"):
-            example = features if tabular else dataset[0]
+            example = features if tabular else self._example()
         self._image, self._label = self._columns(example, image, label)
         self.classes = self._names(features)
         if tabular and type(features[self._image]).__name__ == "Image":
@@ -177,6 +180,13 @@ class Samples:
             paths = facts["path"].tolist()
         labels = facts["label"].map(json.loads)
         return pd.DataFrame({"path": paths, "label": self._texts(labels)})
+
+    def _example(self) -> Any:
+        """The first of some samples that can be read; none can: the first says why."""
+        for row in range(min(_TRIED, len(self.dataset))):
+            with suppress(Exception):  # of the classes of others, which ``table`` reports
+                return self.dataset[row]
+        return self.dataset[0]
 
     def _look(self, path: str) -> Facts:
         try:

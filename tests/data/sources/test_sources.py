@@ -208,11 +208,11 @@ def broken_class(folder):
             return 6
 
         def __getitem__(self, row):
-            if row == 4:
+            if row == 0:
                 raise OSError("disk")
             return Image.new("RGB", (8, 8), (40 * row, 90, 90)), row % 3
 
-    return Broken(), "#4"
+    return Broken(), "#0"
 
 
 def broken_first_row(folder):

@@ -15,7 +15,12 @@ import scipy  # loads scipy.special when it is used
 
 from ood_lab.common.random_streams import stream
 from ood_lab.metrics.resampling.intervals import Ends
-from ood_lab.metrics.resampling.significance import draws_covariance, placements, summed_variance
+from ood_lab.metrics.resampling.significance import (
+    above_mean,
+    draws_covariance,
+    placements,
+    summed_variance,
+)
 from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.schema.arrays import Bools, Floats
 
@@ -149,13 +154,13 @@ def mean_aurocs(evaluation: Evaluation, sets: Sequence[str]) -> JointEstimate:
     :func:`~ood_lab.metrics.resampling.significance.delong`.
     """
     parts = [evaluation.rows_of(name) for name in sets]
-    id_scores, blocks = evaluation.id_matrix.T, [evaluation.matrix(part).T for part in parts]
-    shares = [np.zeros(id_scores.shape), *(np.zeros(block.shape) for block in blocks)]
-    for place, block in enumerate(blocks, 1):
-        for d, (of_image, other) in enumerate(zip(id_scores, block, strict=True)):
-            of_id, shares[place][d] = (of / len(blocks) for of in placements(of_image, other))
-            shares[0][d] += of_id
-    values = evaluation.sets.values["auroc"][:, evaluation.places(sets)].mean(axis=1)
+    shares = [np.zeros(evaluation.id_matrix.T.shape)]
+    for part in parts:
+        placed = placements(evaluation.id_matrix, evaluation.matrix(part))
+        of_id, of_part = (above_mean(of) / len(parts) for of in placed)
+        shares[0] += of_id
+        shares.append(of_part)
+    values = evaluation.mean("auroc", sets).values
     unknown = JointEstimate(values, np.full([len(values)] * 2, np.nan), 0)
     made_of = evaluation.made_of(*parts)
     if made_of is not None:
@@ -173,9 +178,9 @@ def mean_aurocs(evaluation: Evaluation, sets: Sequence[str]) -> JointEstimate:
 
 def drawn_means(evaluation: Evaluation, metric: str, sets: Sequence[str]) -> JointEstimate:
     """The mean of any metric over OOD datasets, with the covariance of its bootstrap."""
-    values, draws = evaluation.mean(metric, sets)
-    smallest = min(evaluation.n_id, *(evaluation.sets.n_ood[g] for g in evaluation.places(sets)))
-    return JointEstimate(values, draws_covariance(draws), smallest - 1)
+    mean = evaluation.mean(metric, sets)
+    smallest = min(evaluation.n_id, *(evaluation.n_of[name] for name in sets))
+    return JointEstimate(mean.values, draws_covariance(mean.draws), smallest - 1)
 
 
 def _freedom(covariances: Sequence[Floats], sizes: Sequence[int]) -> float:

@@ -57,18 +57,17 @@ def causes_of(
     if not usable or set(images["dataset"]) <= {"test"}:
         return pd.DataFrame(columns=_COLUMNS)
     evaluation = Evaluation.of_numbers(images, usable, resampling)
-    low, high = evaluation.sets.ends["auroc"]
     rows = []
-    for place, name in enumerate(evaluation.ood_names):
-        of_set = evaluation.rows_of(name)
+    for name in evaluation.ood_names:
+        of_set, aurocs = evaluation.rows_of(name), evaluation.mean("auroc", [name])
         outside = evaluation.matrix(of_set)
         causes = pd.DataFrame(
             {
                 "dataset": name,
                 "statistic": usable,
-                "value": evaluation.sets.values["auroc"][:, place],
-                "ci_low": low[:, place],
-                "ci_high": high[:, place],
+                "value": aurocs.values,
+                "ci_low": aurocs.ends[0],
+                "ci_high": aurocs.ends[1],
                 "n": len(outside),
                 "median": np.median(outside, axis=0),
                 "median_id": np.median(evaluation.id_matrix, axis=0),
@@ -163,9 +162,8 @@ def matched_aurocs(
         value = low = high = np.nan
         if len(i) >= FEWEST_OF_A_VERDICT:
             pairs = pd.concat([inside.iloc[i], outside.iloc[j]], ignore_index=True)
-            alike = Evaluation.of_numbers(pairs, [detector], resampling).sets
-            value = float(alike.values["auroc"][0, 0])
-            low, high = alike.ends["auroc"][:, 0, 0].tolist()
+            alike = Evaluation.of_numbers(pairs, [detector], resampling).mean("auroc", [name])
+            value, (low, high) = float(alike.values[0]), alike.ends[:, 0].tolist()
         rows.append((name, statistic, detector, 2 * len(i), value, low, high))
     columns = ["dataset", "statistic", "detector", "n", "value", "ci_low", "ci_high"]
     return pd.DataFrame(rows, columns=columns)

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ood_lab.metrics.resampling.group_intervals import effective_size
 from ood_lab.metrics.resampling.intervals import wilson_interval
-from ood_lab.schema.arrays import Floats
+from ood_lab.schema.arrays import Bools, Floats
 
 
 def mean_average_precision(
@@ -88,32 +88,24 @@ def hierarchy_table(
         raise ValueError(f"expected two lists of one length, got {label.shape, prediction.shape}")
     if label.size and label.max() >= len(names):
         raise ValueError(f"label {label.max()} is none of the {len(names)} classes")
+    right = (label == prediction).astype(np.float64)
+
+    def share(rows: Bools) -> tuple[int, int, float, float, float]:
+        """Images, those that are right, and their share with its interval."""
+        hits, n = right[rows], int(rows.sum())
+        if not n:
+            return 0, 0, np.nan, np.nan, np.nan
+        independent = effective_size(hits, None if groups is None else np.asarray(groups)[rows])
+        value = hits.sum() / n
+        return n, int(hits.sum()), value, *wilson_interval(value, independent)
+
     rows: list[tuple[object, ...]] = []
     for subset, mask in {ALL: np.ones(label.size, dtype=bool), **(subsets or {})}.items():
         inside = np.asarray(mask, dtype=bool) & (label >= 0)
-        right = inside & (label == prediction)
-        n = np.bincount(label[inside], minlength=len(names))
-        correct = np.bincount(label[right], minlength=len(names))
-        independent = n.astype(np.float64)
-        if groups is not None:
-            parts = [inside & (label == c) for c in range(len(names))]
-            independent = np.array([_independent(right, part, groups) for part in parts])
-        of_all = n.sum() if groups is None else _independent(right, inside, groups)
-        rows.append((subset, "accuracy", None, *_share(correct.sum(), n.sum(), of_all)))
+        rows.append((subset, "accuracy", None, *share(inside)))
+        of_classes = (inside & (label == c) for c in range(len(names)))
         rows += [
-            (subset, "recall", name, *_share(hits, count, units))
-            for name, hits, count, units in zip(names, correct, n, independent, strict=True)
+            (subset, "recall", name, *share(of_class))
+            for name, of_class in zip(names, of_classes, strict=True)
         ]
     return pd.DataFrame(rows, columns=HIERARCHY_COLUMNS)
-
-
-def _independent(right: NDArray[np.bool_], rows: NDArray[np.bool_], groups: ArrayLike) -> float:
-    if not rows.any():
-        return 0.0
-    return effective_size(right[rows].astype(np.float64), np.asarray(groups)[rows])
-
-
-def _share(correct: int, n: int, independent: float) -> tuple[int, int, float, float, float]:
-    if not n:
-        return 0, 0, np.nan, np.nan, np.nan
-    return int(n), int(correct), correct / n, *wilson_interval(correct / n, independent)

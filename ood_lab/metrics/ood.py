@@ -17,6 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.schema.arrays import Floats, Ints
 
+#: Where a value belongs among equal ones: before the first, and behind the last.
+_SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 AuprMethod = Literal["average_precision", "trapezoid"]
 #: The class whose images an FPR counts as found.
 PositiveClass = Literal["ood", "id"]
@@ -149,25 +151,13 @@ class SortedScores:
 
     def aupr(self, positive: Literal["in", "out"], method: AuprMethod) -> float:
         """See :func:`aupr`."""
-        if positive == "out":
-            detected, detected_before = _not_below(self.ood, self.ood)
-            n = self.id.size
-            area = precision_area(detected, n - self.below, detected_before, n - self.up_to, method)
-        elif positive == "in":
-            # From the ID side everything is mirrored: low scores are found first.
-            detected, detected_before = _not_below(-self.id[::-1], -self.id[::-1])
-            false, false_before = _not_below(-self.ood[::-1], -self.id[::-1])
-            area = precision_area(detected, false, detected_before, false_before, method)
-        else:
+        if positive == "in":  # low scores are found first: everything is mirrored
+            return SortedScores(-self.ood[::-1], -self.id[::-1]).aupr("out", method)
+        if positive != "out":
             raise ValueError(f"positive: expected 'in' or 'out', got {positive!r}")
-        return float(area.mean())
-
-
-def _not_below(ascending: Floats, thresholds: Floats) -> tuple[Floats, Floats]:
-    """The numbers of ``ascending`` values that are >= and that are > each threshold."""
-    not_below = ascending.size - np.searchsorted(ascending, thresholds, side="left")
-    above = ascending.size - np.searchsorted(ascending, thresholds, side="right")
-    return not_below.astype(np.float64), above.astype(np.float64)
+        n, m = self.id.size, self.ood.size
+        detected, above = (m - np.searchsorted(self.ood, self.ood, side) for side in _SIDES)
+        return float(precision_area(detected, n - self.below, above, n - self.up_to, method).mean())
 
 
 def auroc(id_scores: ArrayLike, ood_scores: ArrayLike) -> float:

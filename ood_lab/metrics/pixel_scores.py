@@ -13,7 +13,7 @@ from ood_lab.common.random_streams import Resampling, stream
 from ood_lab.metrics.resampling.clustered_bootstrap import resampled_sums
 from ood_lab.metrics.resampling.intervals import bootstrap_interval
 from ood_lab.schema.arrays import Floats
-from ood_lab.schema.results import Kind
+from ood_lab.schema.results import Kind, estimate_row
 
 #: ``n`` = ``n_id`` + ``n_ood``: images with a map and a mask.
 PIXELS = Kind("pixels", "image", ("detector", "dataset", "n_id", "n_ood"))
@@ -78,7 +78,6 @@ def pixel_rows(
     n_id, n_ood = map(len, groups)
     low, high = bootstrap_interval(resampled.T, min(n_id, n_ood))
     return [
-        {"metric": metric, "value": values[k], "ci_low": low[k], "ci_high": high[k]}
-        | {"n": n_id + n_ood, "n_id": n_id, "n_ood": n_ood}
-        for k, metric in enumerate(("pixel_auroc", "aupro"))
+        estimate_row(*estimate, n=n_id + n_ood, n_id=n_id, n_ood=n_ood)
+        for estimate in zip(("pixel_auroc", "aupro"), values, low, high, strict=True)
     ]

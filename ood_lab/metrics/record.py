@@ -71,14 +71,21 @@ class Metric:
         """The direction in words."""
         return f"{self.better} is better" if self.better else "neither more nor less is better"
 
+    def value(self, pair: SortedScores, method: AuprMethod) -> float:
+        """The value of a pair of sorted samples.
+
+        Raises:
+            TypeError: it follows from other metrics.
+        """
+        if self.point is None:
+            raise TypeError(f"{self.name} is not computed from scores")
+        return self.point(pair, method)
+
     def draws(self, ranked: RankedScores, draws: Draws, method: AuprMethod) -> Floats:
         """The values of B resamples, ``[B, G]``."""
         if self.resampled is not None:
             return self.resampled(ranked, draws, method)
-        point = self.point
-        if point is None:
-            raise TypeError(f"{self.name} is not computed from scores")
-        return ranked.each_resampled(draws, lambda pair: point(pair, method))
+        return ranked.each_resampled(draws, lambda pair: self.value(pair, method))
 
 
 #: The point estimate of a metric, and its resamples of all groups, see :class:`Metric`.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -19,21 +20,20 @@ from ood_lab.metrics.resampling.group_intervals import (
     sample_size,
 )
 from ood_lab.metrics.resampling.intervals import (
-    Ends,
+    ValueAndDraws,
     bootstrap_interval,
     percentile_interval,
     wilson_interval,
 )
 from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.metrics.shift_metrics import (
-    CellScores,
+    CellMean,
     LevelCells,
     shift_correlation,
     shift_sensitivity,
 )
-from ood_lab.schema.arrays import Floats
 from ood_lab.schema.image_columns import AXES, GROUP, LEVELS
-from ood_lab.schema.results import Kind, Row
+from ood_lab.schema.results import Kind, Row, estimate_row
 
 #: ``n`` = ``n_id`` + ``n_ood``; ``shift_level``: place of the set in the declared shift order.
 KIND = Kind("detection", "image", ("detector", "dataset", "shift_level", "n_id", "n_ood"))
@@ -87,12 +87,15 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
         *_csid_accuracy_rows(evaluation),
         *(
             row
-            for group, name in enumerate(evaluation.ood_names)
-            for row in _group_rows(
-                evaluation, evaluation.sets, group, evaluation.named_metrics, dataset=name
+            for (ood, begins), names in evaluation.comparisons.items()
+            for metric in evaluation.named_metrics
+            for row in _estimate_rows(
+                evaluation,
+                begins + metric.name,
+                evaluation.mean(metric.name, names),
+                dataset=ood,
             )
         ),
-        *_mean_rows(evaluation),
         *_dad_rows(evaluation),
         *(row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)),
     ]
@@ -144,9 +147,9 @@ def map_of(
         values.append(mean_average_precision(scores, targets, counts))
     low, high = bootstrap_interval(np.concatenate([*values, []]), n)
     value = mean_average_precision(scores, targets)[0]
-    row = {"detector": None, "dataset": None, "n_ood": 0, "metric": ID_MAP.name, "value": value}
-    rows = [row | {"ci_low": float(low), "ci_high": float(high)}]
-    return _results_table(rows, model, resampling.seed, n)
+    ends = float(low), float(high)
+    row = estimate_row(ID_MAP.name, value, *ends, detector=None, dataset=None, n_ood=0)
+    return _results_table([row], model, resampling.seed, n)
 
 
 def _results_table(
@@ -163,27 +166,12 @@ def _results_table(
 
 
 def _estimate_rows(
-    evaluation: Evaluation, metric: str, values: Floats, ends: Ends, **common: Any
+    evaluation: Evaluation, metric: str, mean: CellMean, **common: Any
 ) -> Iterator[Row]:
-    """One row per detector from ``values [D]`` and their intervals."""
-    for detector, value, (low, high) in zip(evaluation.detectors, values, ends.T, strict=True):
-        estimate = {"metric": metric, "value": value, "ci_low": low, "ci_high": high}
-        yield {"detector": detector} | estimate | common
-
-
-def _group_rows(
-    evaluation: Evaluation,
-    measured: CellScores,
-    group: int,
-    metrics: Sequence[Metric],
-    begins: str = "",
-    **common: Any,
-) -> Iterator[Row]:
-    """Rows of one group of images, whose metrics have names that begin with ``begins``."""
-    for name in (metric.name for metric in metrics):
-        values, ends = measured.values[name][:, group], measured.ends[name][:, :, group]
-        sizes = {"n_ood": measured.n_ood[group]}
-        yield from _estimate_rows(evaluation, begins + name, values, ends, **sizes, **common)
+    """One row per detector."""
+    estimates = zip(evaluation.detectors, mean.values, mean.ends.T, strict=True)
+    for detector, value, (low, high) in estimates:
+        yield estimate_row(metric, value, low, high, detector=detector, n_ood=mean.n_ood, **common)
 
 
 def _accuracy_rows(rows: pd.DataFrame, metric: str = "id_accuracy") -> Iterator[Row]:
@@ -193,9 +181,9 @@ def _accuracy_rows(rows: pd.DataFrame, metric: str = "id_accuracy") -> Iterator[
     if len(labelled):
         right = np.asarray(labelled["label"] == labelled["pred"], np.float64)
         accuracy = float(right.mean())
-        low, high = wilson_interval(accuracy, effective_size(right, photographs(labelled)))
-        estimate = {"metric": metric, "value": accuracy, "ci_low": low, "ci_high": high}
-        yield {"detector": None, "dataset": None, "n_id": sample_size(rows), "n_ood": 0} | estimate
+        ends = wilson_interval(accuracy, effective_size(right, photographs(labelled)))
+        sizes = {"n_id": sample_size(rows), "n_ood": 0}
+        yield estimate_row(metric, accuracy, *ends, detector=None, dataset=None, **sizes)
 
 
 def _csid_accuracy_rows(evaluation: Evaluation) -> Iterator[Row]:
@@ -205,41 +193,27 @@ def _csid_accuracy_rows(evaluation: Evaluation) -> Iterator[Row]:
         yield from _accuracy_rows(evaluation.id_rows, "id_accuracy_full_spectrum")
 
 
-def _mean_rows(evaluation: Evaluation) -> Iterator[Row]:
-    for mean, names in evaluation.means.items():
-        n_ood = sum(evaluation.sets.n_ood[member] for member in evaluation.places(names))
-        for metric in (metric.name for metric in evaluation.named_metrics):
-            values, _ = evaluation.mean(metric, names)
-            ends = evaluation.mean_ends(metric, names)
-            yield from _estimate_rows(
-                evaluation, f"{mean}_{metric}", values, ends, dataset=None, n_ood=n_ood
-            )
-
-
 def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
-    n_ood, dads = evaluation.sets.n_ood, {}
+    dads: dict[str, tuple[ValueAndDraws, Iterable[str]]] = {}
     if evaluation.has_dad:
-        dads["dad"] = evaluation.dad(), n_ood[: len(evaluation.shift_levels)]
+        dads["dad"] = evaluation.dad(), evaluation.shift_levels
     groups = evaluation.groups.values()
     if len(groups) >= 2 and max(map(len, groups)) > 1:
-        members = evaluation.places([*chain.from_iterable(groups)])
-        dads["dad_of_means"] = evaluation.dad_of_means(), [n_ood[member] for member in members]
-    for name, ((values, draws), counts) in dads.items():
+        dads["dad_of_means"] = evaluation.dad_of_means(), chain.from_iterable(groups)
+    for name, ((values, draws), sets) in dads.items():
+        counts = [evaluation.n_of[of_set] for of_set in sets]
         ends = bootstrap_interval(draws, min(evaluation.n_id, min(counts)))
-        yield from _estimate_rows(evaluation, name, values, ends, dataset=None, n_ood=sum(counts))
+        mean = CellMean(values, draws, ends, sum(counts))
+        yield from _estimate_rows(evaluation, name, mean, dataset=None)
 
 
 def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
     if len(of_set.axes) == len(AXES):
-        for cell, numbers in enumerate(of_set.cells.to_numpy()):
-            yield from _group_rows(
-                evaluation,
-                of_set.measured,
-                cell,
-                evaluation.named_metrics,
-                dataset=of_set.dataset,
-                **dict(zip(LEVELS, numbers, strict=True)),
-            )
+        for cell, *levels in of_set.cells[[*LEVELS]].itertuples():
+            keys = {"dataset": of_set.dataset, **dict(zip(LEVELS, levels, strict=True))}
+            for metric in evaluation.named_metrics:
+                of_cell = of_set.measured.cell(metric.name, cell)
+                yield from _estimate_rows(evaluation, metric.name, of_cell, **keys)
     for axis in of_set.axes:
         for metric in evaluation.named_metrics:
             yield from _axis_rows(evaluation, of_set, axis, metric)
@@ -254,60 +228,44 @@ def _larger_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
     start = levels[len(levels) // 2] if start is None else start
     upper = pd.to_numeric(evaluation.scores["semantic_level"]) >= start
     upper &= evaluation.scores["dataset"] == of_set.dataset
-    images = {
-        "all": (evaluation.sets, evaluation.places([of_set.dataset])[0]),
-        "larger_semantic": (evaluation.as_set(upper), 0),
+    mean_of, places = of_set.measured.mean, cells.index.to_numpy()
+    parts: dict[str, Callable[[str], CellMean]] = {
+        "all_images": partial(evaluation.mean, sets=[of_set.dataset]),
+        "larger_semantic_images": partial(evaluation.as_set(upper).cell, group=0),
+        "all_cells": partial(mean_of, members=places),
+        "larger_semantic": partial(mean_of, members=places[cells >= start]),
     }
-    metrics = [metric for metric in evaluation.named_metrics if metric.has_course]
-    common = {"dataset": of_set.dataset}
-    for name, (of_images, group) in images.items():
-        yield from _group_rows(evaluation, of_images, group, metrics, f"{name}_images_", **common)
-    for name, kept in {"all_cells": cells >= 0, "larger_semantic": cells >= start}.items():
-        members = np.flatnonzero(kept)
-        n_ood = sum(of_set.measured.n_ood[cell] for cell in members)
-        for metric in (metric.name for metric in metrics):
-            values, draws = of_set.mean_of(members, metric)
-            ends = of_set.measured.mean_ends(metric, members, values, draws, evaluation.n_id)
-            yield from _estimate_rows(
-                evaluation, f"{name}_{metric}", values, ends, n_ood=n_ood, **common
-            )
+    for name, mean in parts.items():
+        for metric in (of.name for of in evaluation.named_metrics if of.has_course):
+            row_name = f"{name}_{metric}"
+            yield from _estimate_rows(evaluation, row_name, mean(metric), dataset=of_set.dataset)
 
 
 def _axis_rows(
     evaluation: Evaluation, of_set: LevelCells, axis: str, record: Metric
 ) -> Iterator[Row]:
     """The level means of one metric along one axis, then their correlation and sensitivity."""
-    metric, n_id, measured = record.name, evaluation.n_id, of_set.measured
-    values, draws = of_set.level_means(axis, metric)
-    members = of_set.members(axis)
-    levels, n_ood = list(members), np.array(measured.n_ood)
-    for position, (level, cells) in enumerate(members.items()):
-        mean, of_draws = values[:, position], draws[:, position]
-        yield from _estimate_rows(
-            evaluation,
-            metric,
-            mean,
-            measured.mean_ends(metric, cells, mean, of_draws, n_id),
-            dataset=of_set.dataset,
-            n_ood=int(n_ood[cells].sum()),
-            **{f"{axis}_level": level},
-        )
+    metric, measured, places = record.name, of_set.measured, of_set.cells.index
+    means = {n: measured.mean(metric, cells) for n, cells in of_set.members(axis).items()}
+    for level, mean in means.items():
+        place = {"dataset": of_set.dataset, f"{axis}_level": level}
+        yield from _estimate_rows(evaluation, metric, mean, **place)
+    levels = list(means)
     if not record.has_course or len(levels) < 2:
         return
-    defined = ~np.isnan(measured.values[metric]).all(axis=0)
-    smallest = int(n_ood[defined].min(initial=n_id))
+    values, draws = (np.stack([mean[k] for mean in means.values()], axis=1) for k in (0, 1))
+    n_ood = np.array(measured.n_ood)[places]
+    of_cells, *_ = measured.by_metric[metric]
+    defined = ~np.isnan(of_cells[:, places]).all(axis=0)
+    smallest = int(n_ood[defined].min(initial=evaluation.n_id))
     for name, trend in TRENDS.items():
         if name == "correlation" and len(levels) < _LEVELS_OF_A_CORRELATION:
             continue
-        ends = percentile_interval(trend(draws.swapaxes(0, 1), levels), smallest)
+        resampled = trend(draws.swapaxes(0, 1), levels)
+        ends = percentile_interval(resampled, smallest)
         if name == "correlation":
             # Noise weakens it in every draw: near 1, all of them are below the truth.
             ends = np.full_like(ends, np.nan)
-        yield from _estimate_rows(
-            evaluation,
-            f"{name}_{axis}_{metric}",
-            trend(values.T, levels),
-            ends,
-            dataset=of_set.dataset,
-            n_ood=int(n_ood.sum()),
-        )
+        course = CellMean(trend(values.T, levels), resampled, ends, int(n_ood.sum()))
+        row_name = f"{name}_{axis}_{metric}"
+        yield from _estimate_rows(evaluation, row_name, course, dataset=of_set.dataset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -28,11 +28,17 @@ from ood_lab.metrics.resampling.group_intervals import (
     photographs,
     sample_size,
 )
-from ood_lab.metrics.resampling.intervals import Ends, ValueAndDraws
+from ood_lab.metrics.resampling.intervals import ValueAndDraws
 from ood_lab.metrics.resampling.stratified_bootstrap import drawn_metrics
-from ood_lab.metrics.shift_metrics import CellScores, LevelCells, dad, split_by_level
-from ood_lab.schema.arrays import Floats, Ints, MetricValues
-from ood_lab.schema.image_columns import GROUP
+from ood_lab.metrics.shift_metrics import (
+    CellMean,
+    CellScores,
+    LevelCells,
+    dad,
+    split_by_level,
+)
+from ood_lab.schema.arrays import Floats
+from ood_lab.schema.image_columns import GROUP, LEVELS
 
 #: Images, or photographs, that a dataset needs to count in a mean.
 FEWEST_OF_A_VERDICT = 10
@@ -66,7 +72,6 @@ class Evaluation:
         min_count: a cell with fewer samples is NaN, with its n.
         larger_semantic_from: lowest semantic level of the larger semantic shift; None = the upper
             half of the levels.
-        level_sets: sets to break down by level; default all that have levels.
         extra: ``module.NAME`` of further metrics, see :mod:`ood_lab.metrics.record`.
         metrics: that are measured; fewer take less time. The headline FPR95 is one of them.
 
@@ -89,7 +94,6 @@ class Evaluation:
         n_bootstrap: Draws = 1000,
         min_count: Count = 10,
         larger_semantic_from: Count | None = None,
-        level_sets: Sequence[str] | None = None,
         extra: Sequence[str] = (),
         metrics: Sequence[Metric] = OF_SETS,
     ) -> None:
@@ -119,7 +123,6 @@ class Evaluation:
         # A set keeps its place, so its draws, when another one is added behind it.
         ordered = list(shift_order) or grouped
         self.ood_names = ordered + [n for n in names if n not in ordered]
-        self._level_sets = self.ood_names if level_sets is None else list(level_sets)
 
     @classmethod
     def of_numbers(
@@ -167,26 +170,24 @@ class Evaluation:
         """Every OOD set as a whole."""
         return self._measured([self.rows_of(name) for name in self.ood_names])
 
+    @property
+    def n_of(self) -> dict[str, int]:
+        """Samples of every OOD set, or the groups that they belong to."""
+        return dict(zip(self.ood_names, self.sets.n_ood, strict=True))
+
     @cached_property
     def levels(self) -> list[LevelCells]:
         """The shift cells of every set that has levels; all of them share one bootstrap."""
-        split = {name: split_by_level(self.rows_of(name)) for name in self._level_sets}
-        ends = np.cumsum([len(cells) for cells, _ in split.values()])
-        # A set without levels is one cell, which only takes its part of the random numbers.
-        spans = {
-            name: range(end - len(cells), end)
-            for (name, (cells, _)), end in zip(split.items(), ends, strict=True)
-            if cells.notna().any(axis=None)
-        }
-        if not spans:
-            return []
+        split = {name: split_by_level(self.rows_of(name)) for name in self.ood_names}
         parts = [part for _, rows in split.values() for part in rows]
-        wanted = [g for span in spans.values() for g in span]
-        together = self._measured(parts, self.min_count, wanted)
-        return [
-            LevelCells(name, split[name][0], together.groups(span.start, span.stop))
-            for name, span in spans.items()
-        ]
+        named = (cells.assign(dataset=name) for name, (cells, _) in split.items())
+        # A set without levels is one cell, which only takes its part of the random numbers.
+        cells = pd.concat(named, ignore_index=True).dropna(how="all", subset=[*LEVELS])
+        if cells.empty:
+            return []
+        measured = self._measured(parts, self.min_count, list(cells.index))
+        by_set = cells.groupby("dataset", sort=False)
+        return [LevelCells(str(name), of_set, measured) for name, of_set in by_set]
 
     @property
     def named_metrics(self) -> list[Metric]:
@@ -210,9 +211,9 @@ class Evaluation:
 
         None, where that leaves no set.
         """
-        few = np.array(self.sets.n_ood)[self.places(self.whole_sets)] < FEWEST_OF_A_VERDICT
+        few = [name for name in self.whole_sets if self.n_of[name] < FEWEST_OF_A_VERDICT]
         left = {name: "flagged" for name in self.whole_sets if name in self._flagged}
-        left |= {s: "too_few" for s, less in zip(self.whole_sets, few, strict=True) if less}
+        left |= dict.fromkeys(few, "too_few")
         return left if len(left) < len(self.whole_sets) else {}
 
     def counted(self, sets: Sequence[str]) -> list[str]:
@@ -230,38 +231,37 @@ class Evaluation:
         everything = {"mean": self.mean_sets} if len(self.whole_sets) > 1 else {}
         return everything | {f"mean_{group}": self.counted(s) for group, s in self.groups.items()}
 
-    def mean(self, metric: str, sets: Sequence[str]) -> ValueAndDraws:
-        """Plain mean of a metric over OOD sets, ``[D]`` and ``[D, B]``."""
-        members = self.places(sets)
-        values, draws = self.sets.values[metric], self.sets.draws[metric]
-        return values[:, members].mean(axis=1), draws[:, members].mean(axis=1)
+    @property
+    def comparisons(self) -> dict[tuple[str | None, str], list[str]]:
+        """The sets that each number is of, by dataset and by what names of metrics begin with.
 
-    def mean_ends(self, metric: str, sets: Sequence[str]) -> Ends:
-        """The 95% intervals of :meth:`mean`, ``[2, D]``; of one set, its own."""
-        members = self.places(sets)
+        The dataset is None for means over several.
+        """
+        means = {(None, f"{mean}_"): names for mean, names in self.means.items()}
+        return {(ood, ""): [ood] for ood in self.ood_names} | means
+
+    def mean(self, metric: str, sets: Sequence[str]) -> CellMean:
+        """Plain mean of a metric over OOD sets; of one set, with its own interval."""
+        members = np.array([self.ood_names.index(name) for name in sets], dtype=np.int64)
         if len(members) == 1:
-            return self.sets.ends[metric][:, :, members[0]]
-        values, draws = self.mean(metric, sets)
-        return self.sets.mean_ends(metric, members, values, draws, self.n_id)
-
-    def places(self, sets: Sequence[str]) -> Ints:
-        """The places of OOD sets among ``ood_names``."""
-        return np.array([self.ood_names.index(name) for name in sets], dtype=np.int64)
+            return self.sets.cell(metric, members[0])
+        return self.sets.mean(metric, members)
 
     def dad(self) -> ValueAndDraws:
         """DAD of every detector over the headline FPR95, ``[D]`` and ``[D, B]``."""
-        ordered, levels = slice(len(self.shift_levels)), list(self.shift_levels.values())
-        return (
-            dad(self.sets.values["fpr95"][:, ordered].T, levels),
-            dad(self.sets.draws["fpr95"][:, ordered].swapaxes(0, 1), levels),
-        )
+        sets = [[name] for name in self.shift_levels]
+        return self._dad(sets, list(self.shift_levels.values()))
 
     def dad_of_means(self) -> ValueAndDraws:
         """DAD over the mean headline FPR95 of every group, ``[D]`` and ``[D, B]``."""
-        values, draws = zip(
-            *(self.mean("fpr95", names) for names in self.groups.values()), strict=True
-        )
-        return dad(np.stack(values)), dad(np.stack(draws))
+        return self._dad(self.groups.values())
+
+    def _dad(
+        self, sets: Iterable[Sequence[str]], levels: Sequence[int] | None = None
+    ) -> ValueAndDraws:
+        means = [self.mean("fpr95", names) for names in sets]
+        values, draws = (dad(np.stack([mean[k] for mean in means]), levels) for k in (0, 1))
+        return values, draws
 
     def as_set(self, rows: pd.Series) -> CellScores:
         """Metrics of other rows, as one set."""
@@ -287,7 +287,7 @@ class Evaluation:
         kept = enough if wanted is None else [g for g in enough if g in wanted]
         made_of = self.made_of(*(parts[g] for g in enough))
         copies = None if made_of is None else PhotographGroups.of(made_of)
-        draws = drawn_metrics(
+        drawn = drawn_metrics(
             self.id_matrix,
             [blocks[g] for g in enough],
             resampling=self.resampling,
@@ -296,33 +296,27 @@ class Evaluation:
             copies=copies,
             wanted=[enough.index(g) for g in kept],
         )
-        values = _point_values(
-            self.id_matrix, [blocks[g] for g in kept], self.metrics, self._aupr_method
-        )
+        inside = np.sort(self.id_matrix, axis=0).T
+        outside = {g: np.sort(blocks[g], axis=0).T for g in kept}
+        pairs = {g: list(map(SortedScores, inside, of_group)) for g, of_group in outside.items()}
         shape = (len(self.detectors), len(blocks))
         n_ood = [len(block) for block in blocks]
         if copies is not None:
             for g, n in zip(enough, copies.n[1:], strict=True):
                 n_ood[g] = n
-        measured = CellScores(n_ood, self.headline_fpr, {}, {}, {})
-        for record in self.metrics:
-            metric = record.name
-            measured.values[metric] = np.full(shape, np.nan)
-            measured.draws[metric] = np.full((*shape, self.resampling.draws), np.nan)
-            measured.ends[metric] = np.full((2, *shape), np.nan)
-            measured.values[metric][:, kept] = values[metric]
-            measured.draws[metric][:, kept] = draws[metric]
-            for place, g in enumerate(kept):
-                measured.ends[metric][:, :, g] = group_ends(
-                    record.rule,
-                    values[metric][:, place],
-                    draws[metric][:, place],
-                    self.id_matrix,
-                    blocks[g],
-                    (self.n_id, n_ood[g]),
+        measured = CellScores(self.n_id, n_ood, self.headline_fpr)
+        for metric in self.metrics:
+            values, ends = np.full(shape, np.nan), np.full((2, *shape), np.nan)
+            draws = np.full((*shape, self.resampling.draws), np.nan)
+            draws[:, kept] = drawn[metric.name]
+            for g in kept:
+                values[:, g] = [metric.value(pair, self._aupr_method) for pair in pairs[g]]
+                sizes = (self.n_id, n_ood[g])
+                ends[:, :, g] = group_ends(
+                    metric.rule, values[:, g], draws[:, g], self.id_matrix, blocks[g], sizes
                 )
-        for by_metric in (measured.values, measured.draws, measured.ends):
-            by_metric["fpr95"] = by_metric[self.headline_fpr]
+            measured.by_metric[metric.name] = values, draws, ends
+        measured.by_metric["fpr95"] = measured.by_metric[self.headline_fpr]
         return measured
 
 
@@ -340,23 +334,6 @@ def sets_of_means(
         levelled: those with levels.
     """
     return [n for n in names if n in placed or n not in levelled] or list(names)
-
-
-def _point_values(
-    id_matrix: Floats, blocks: list[Floats], metrics: Sequence[Metric], method: AuprMethod
-) -> MetricValues:
-    """The metrics themselves, ``[D, G]`` each."""
-    id_sorted = np.sort(id_matrix, axis=0).T
-    pairs = [
-        SortedScores(id_column, np.sort(block[:, d]))
-        for d, id_column in enumerate(id_sorted)
-        for block in blocks
-    ]
-    values = {}
-    for metric in metrics:
-        points = [] if metric.point is None else [metric.point(pair, method) for pair in pairs]
-        values[metric.name] = np.array(points, np.float64).reshape(len(id_sorted), len(blocks))
-    return values
 
 
 def _check_scores(

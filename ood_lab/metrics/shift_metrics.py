@@ -6,8 +6,8 @@ bootstrap pass through unchanged: ``[levels] -> float``, ``[levels, draws] -> [d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 
 from ood_lab.metrics.record import metric_of
 from ood_lab.metrics.resampling.group_intervals import mean_ends
-from ood_lab.metrics.resampling.intervals import Ends, ValueAndDraws
-from ood_lab.schema.arrays import Floats, Ints, MetricValues
+from ood_lab.metrics.resampling.intervals import Ends
+from ood_lab.schema.arrays import Floats, Ints
 from ood_lab.schema.image_columns import AXES, LEVELS
 
 
@@ -25,38 +25,48 @@ class CellScores:
     """Metrics of D detectors on G groups of OOD samples.
 
     Attributes:
+        n_id: ID samples, or the photographs that they are made of.
         n_ood: samples of each group, or the photographs that they are made of, ``[G]``.
         headline_fpr: which FPR95 ``fpr95`` is, ``fpr95_id_positive`` or ``fpr95_ood_positive``.
-        values: metric -> ``[D, G]``, NaN for a group with too few samples.
-        draws: metric -> ``[D, G, B]``, NaN likewise.
-        ends: metric -> the 95% intervals, ``[2, D, G]``, NaN likewise and where a group is too
-            small for one.
+        by_metric: values ``[D, G]``, NaN for a group with too few samples; draws ``[D, G, B]``, NaN
+            likewise; 95% intervals ``[2, D, G]``, NaN likewise and where a group is too small.
     """
 
+    n_id: int
     n_ood: list[int]
     headline_fpr: str
-    values: MetricValues
-    draws: MetricValues
-    ends: dict[str, Ends]
+    by_metric: dict[str, tuple[Floats, Floats, Ends]] = field(default_factory=dict)
 
-    def groups(self, start: int, end: int) -> CellScores:
-        """The groups from ``start`` up to ``end``."""
-        return CellScores(
-            self.n_ood[start:end],
-            self.headline_fpr,
-            {metric: v[:, start:end] for metric, v in self.values.items()},
-            {metric: v[:, start:end] for metric, v in self.draws.items()},
-            {metric: v[:, :, start:end] for metric, v in self.ends.items()},
-        )
+    def cell(self, metric: str, group: int) -> CellMean:
+        """The numbers of one group."""
+        values, draws, ends = self.by_metric[metric]
+        return CellMean(values[:, group], draws[:, group], ends[:, :, group], self.n_ood[group])
 
-    def mean_ends(
-        self, metric: str, members: Ints, values: Floats, draws: Floats, n_id: int
-    ) -> Ends:
-        """The intervals of a mean over the ``members`` that have a value, ``[2, D]``."""
-        members = members[~np.isnan(self.values[metric][:, members]).all(axis=0)]
-        n_ood = [self.n_ood[member] for member in members]
+    def mean(self, metric: str, members: Ints) -> CellMean:
+        """The mean over those of some groups that have a value."""
+        of_cells, draws_of_cells, ends_of_cells = self.by_metric[metric]
+        values, draws = (_mean_of_present(of[:, members]) for of in (of_cells, draws_of_cells))
+        present = members[~np.isnan(of_cells[:, members]).all(axis=0)]
+        of_groups, counts = ends_of_cells[:, :, present], [self.n_ood[g] for g in present]
         rule = metric_of(self.headline_fpr if metric == "fpr95" else metric).rule
-        return mean_ends(rule, values, draws, self.ends[metric][:, :, members], n_id, n_ood)
+        ends = mean_ends(rule, values, draws, of_groups, self.n_id, counts)
+        return CellMean(values, draws, ends, sum(self.n_ood[g] for g in members))
+
+
+class CellMean(NamedTuple):
+    """The mean of a metric of D detectors over groups of OOD samples.
+
+    Attributes:
+        values: ``[D]``.
+        draws: ``[D, B]``.
+        ends: its 95% intervals, ``[2, D]``.
+        n_ood: samples of all groups together.
+    """
+
+    values: Floats
+    draws: Floats
+    ends: Ends
+    n_ood: int
 
 
 @dataclass(frozen=True)
@@ -66,8 +76,8 @@ class LevelCells:
     Attributes:
         dataset: its name.
         cells: one row per cell with ``semantic_level`` and ``covariate_level`` (NaN for an axis the
-            set does not have).
-        measured: its metrics, one group per cell.
+            set does not have); the index is its group in ``measured``.
+        measured: metrics of the cells of all sets.
     """
 
     dataset: str
@@ -81,35 +91,18 @@ class LevelCells:
 
     def members(self, axis: str) -> dict[int, Ints]:
         """The cells of each level, ascending."""
-        of_cell = self.cells[f"{axis}_level"].to_numpy()
-        levels = sorted({int(level) for level in of_cell})
-        return {level: np.flatnonzero(of_cell == level) for level in levels}
-
-    def level_means(self, axis: str, metric: str) -> ValueAndDraws:
-        """Mean over the present cells of each level: ``[D, L]`` and ``[D, L, B]``."""
-        means = [self.mean_of(cells, metric) for cells in self.members(axis).values()]
-        values = np.stack([mean[0] for mean in means], axis=1)
-        return values, np.stack([mean[1] for mean in means], axis=1)
-
-    def mean_of(self, cells: Ints, metric: str) -> ValueAndDraws:
-        """Mean over the present ones of some cells: ``[D]`` and ``[D, B]``."""
-        values, draws = self.measured.values[metric], self.measured.draws[metric]
-        return _mean_of_present(values[:, cells]), _mean_of_present(draws[:, cells])
+        of_cell = self.cells[f"{axis}_level"].astype(int)
+        return {n: of_cell.index[of_cell == n].to_numpy() for n in np.unique(of_cell).tolist()}
 
 
 def split_by_level(rows: pd.DataFrame) -> tuple[pd.DataFrame, list[pd.DataFrame]]:
     """Cells of a set and the rows in each; rows without a level on an axis of the set drop out."""
-    columns = [*LEVELS]
-    levels = rows.reindex(columns=columns).astype("Float64").astype("float64")
-    levels = levels.where(levels >= 0)
-    axes = [column for column in columns if levels[column].notna().any()]
-    leveled = levels.reset_index(drop=True).dropna(subset=axes)
-    cells = leveled[columns].drop_duplicates().sort_values(columns, ignore_index=True)
-    cell_of_row = leveled.reset_index().merge(
-        cells.reset_index(), on=columns, suffixes=("", "_cell")
-    )
-    rows_of_cell = cell_of_row.groupby("index_cell")["index"]
-    return cells, [rows.iloc[members.to_numpy()] for _, members in rows_of_cell]
+    levels = rows.reindex(columns=[*LEVELS]).astype("Float64").astype("float64")
+    levels = levels.where(levels >= 0).reset_index(drop=True)
+    axes = [column for column in LEVELS if levels[column].notna().any()]
+    of_cells = list(levels.dropna(subset=axes).groupby([*LEVELS], dropna=False))
+    cells = pd.DataFrame([cell for cell, _ in of_cells], columns=[*LEVELS], dtype="float64")
+    return cells, [rows.iloc[of_cell.index] for _, of_cell in of_cells]
 
 
 def _mean_of_present(values: Floats) -> Floats:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.grouping import grouped
 from ood_lab.metrics.best_set import (
     ALPHA,
     JointEstimate,
@@ -19,7 +20,7 @@ from ood_lab.metrics.best_set import (
 from ood_lab.metrics.resampling.intervals import Ends
 from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.schema.arrays import Bools, Floats, Ints
-from ood_lab.schema.results import Kind, Row
+from ood_lab.schema.results import Kind, Row, estimate_row
 
 #: ``n`` = ``n_id`` + ``n_ood``.
 VERDICT = Kind("verdict", "image", ("detector", "dataset", "n_id", "n_ood"))
@@ -60,45 +61,39 @@ def verdict_of(evaluation: Evaluation, model: str, costs: Mapping[str, int]) -> 
         model: written to every row.
         costs: rank of what a detector costs to run, by name.
     """
-    rows = _verdict_rows(evaluation, costs)
+
+    def sized(row: Row) -> Row:
+        names = [row["dataset"]] if "dataset" in row else evaluation.mean_sets
+        n_id, n_ood = evaluation.n_id, sum(evaluation.n_of[name] for name in names)
+        return {**row, "n": n_id + n_ood, "n_id": n_id, "n_ood": n_ood}
+
+    rows = map(sized, _verdict_rows(evaluation, costs))
     return VERDICT.table(rows, model=model, seed=evaluation.resampling.seed).assign(
         unit=evaluation.unit
     )
 
 
 def _verdict_rows(evaluation: Evaluation, costs: Mapping[str, int]) -> Iterator[Row]:
-    n_of = dict(zip(evaluation.ood_names, evaluation.sets.n_ood, strict=True))
+    """The rows without the numbers of images."""
     counted = evaluation.mean_sets
-
-    def sized(row: Row) -> Row:
-        names = [row["dataset"]] if "dataset" in row else counted
-        n_id, n_ood = evaluation.n_id, sum(n_of[name] for name in names)
-        return {**row, "n": n_id + n_ood, "n_id": n_id, "n_ood": n_ood}
-
     aurocs = mean_aurocs(evaluation, counted)
-    ends = aurocs.ends_beyond(evaluation.mean_ends("auroc", counted))
+    ends = aurocs.ends_beyond(evaluation.mean("auroc", counted).ends)
     detects = ends[0] > CHANCE
     ranks = np.array([costs[name] for name in evaluation.detectors])
     named = _recommended(aurocs.best(), detects, aurocs.values, ranks)
-    yield from map(sized, _detector_rows(evaluation, counted, aurocs, ends, named))
+    yield from _detector_rows(evaluation, counted, aurocs, ends, named)
     for name, ranking in _shared_rankings(evaluation).items():
-        yield sized(_verdict_row("ranking", ranking, detector=name))
-    yield sized(_verdict_row("detects", detects.any()))
+        yield estimate_row("ranking", ranking, detector=name)
+    yield estimate_row("detects", detects.any())
     if detects[named]:
-        yield sized(_verdict_row("recommended", 1, detector=evaluation.detectors[named]))
-    yield sized(_verdict_row("resolution", _resolution(aurocs, named)))
+        yield estimate_row("recommended", 1, detector=evaluation.detectors[named])
+    yield estimate_row("resolution", _resolution(aurocs, named))
     for name, why in evaluation.left.items():
-        yield sized(_verdict_row(why, n_of[name], dataset=name))
+        yield estimate_row(why, evaluation.n_of[name], dataset=name)
     for name in evaluation.whole_sets:
-        yield from map(sized, _table_rows(evaluation, name, named))
+        yield from _table_rows(evaluation, name, named)
     for name in counted:
-        yield from map(sized, _dataset_rows(evaluation, name, named, ALPHA / len(counted)))
-
-
-def _verdict_row(
-    metric: str, value: float | np.bool_, low: float = np.nan, high: float = np.nan, **keys: str
-) -> Row:
-    return {"metric": metric, "value": float(value), "ci_low": low, "ci_high": high, **keys}
+        yield from _dataset_rows(evaluation, name, named, ALPHA / len(counted))
 
 
 def _detector_rows(
@@ -106,9 +101,10 @@ def _detector_rows(
 ) -> Iterator[Row]:
     """The means of every detector over these datasets together."""
     fpr95 = drawn_means(evaluation, "fpr95", sets)
+    fpr95_ends = fpr95.ends_beyond(evaluation.mean("fpr95", sets).ends)
     columns = {
         "mean_auroc": (aurocs.values, *ends),
-        "mean_fpr95": (fpr95.values, *fpr95.ends_beyond(evaluation.mean_ends("fpr95", sets))),
+        "mean_fpr95": (fpr95.values, *fpr95_ends),
         "best_set": (aurocs.best(),),
         "detects": (ends[0] > CHANCE,),
         "inverted": (ends[1] < CHANCE,),
@@ -116,42 +112,35 @@ def _detector_rows(
     }
     for metric, numbers in columns.items():
         for name, *of_one in zip(evaluation.detectors, *numbers, strict=True):
-            yield _verdict_row(metric, *of_one, detector=name)
+            yield estimate_row(metric, *of_one, detector=name)
 
 
 def _table_rows(evaluation: Evaluation, ood: str, named: int) -> Iterator[Row]:
     """The numbers of the tables of one detector on one dataset."""
-    place, measured = evaluation.ood_names.index(ood), evaluation.sets
+    detector = evaluation.detectors[named]
     for metric in ("auroc", "fpr95"):
-        value, (low, high) = measured.values[metric], measured.ends[metric][:, named, place]
-        detector = evaluation.detectors[named]
-        yield _verdict_row(metric, value[named, place], low, high, detector=detector, dataset=ood)
+        of_set = evaluation.mean(metric, [ood])
+        low, high = of_set.ends[:, named]
+        value = of_set.values[named]
+        yield estimate_row(metric, value, low, high, detector=detector, dataset=ood)
 
 
 def _dataset_rows(evaluation: Evaluation, ood: str, named: int, alpha: float) -> Iterator[Row]:
     """Whether one detector is above chance on a dataset, and whether another one is better."""
-    names, place = evaluation.detectors, evaluation.ood_names.index(ood)
-    above = evaluation.sets.ends["auroc"][0, named, place] > CHANCE
-    yield _verdict_row("above_chance", above, detector=names[named], dataset=ood)
+    names = evaluation.detectors
+    above = evaluation.mean("auroc", [ood]).ends[0, named] > CHANCE
+    yield estimate_row("above_chance", above, detector=names[named], dataset=ood)
     behind, low, high = mean_aurocs(evaluation, [ood]).behind(named, alpha)
     first = int(np.argmin(np.nan_to_num(behind)))
     if high[first] < 0:
-        yield _verdict_row(
-            "lead_of_other",
-            -behind[first],
-            -high[first],
-            -low[first],
-            detector=names[first],
-            dataset=ood,
-        )
+        lead = -np.array([behind, high, low])[:, first]
+        yield estimate_row("lead_of_other", *lead, detector=names[first], dataset=ood)
 
 
 def _shared_rankings(evaluation: Evaluation) -> dict[str, int]:
     """Numbers of the rankings of all images that several detectors share, by detector."""
-    alike: dict[bytes, list[str]] = {}
-    for name in evaluation.detectors:
-        ranks = evaluation.scores[name].rank(method="dense").to_numpy()
-        alike.setdefault(ranks.tobytes(), []).append(name)
+    ranks = evaluation.scores[evaluation.detectors].rank(method="dense")
+    alike = grouped((ranks[name].to_numpy().tobytes(), name) for name in evaluation.detectors)
     shared = [names for names in alike.values() if len(names) > 1]
     return {name: number for number, names in enumerate(shared, 1) for name in names}
 

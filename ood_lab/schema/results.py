@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,13 @@ class Kind:
         return table.assign(kind=self.name, model=model, seed=seed, unit=unit).reindex(
             columns=columns
         )
+
+
+def estimate_row(
+    metric: str, value: float, low: float = math.nan, high: float = math.nan, **keys: Any
+) -> dict[str, Any]:
+    """A number with its interval, as rows of results have it; NaN where there is none."""
+    return {"metric": metric, "value": float(value), "ci_low": low, "ci_high": high, **keys}
 
 
 #: Shares of right answers of a model, where no detector is scored: ``part`` names what was asked.

@@ -68,9 +68,7 @@ class Population:
     def evaluation(self, parts: Mapping[str, pd.DataFrame], draws: int = DRAWS) -> Evaluation:
         """Of samples, by the name of the dataset that they stand for."""
         table = pd.concat([rows.assign(dataset=name) for name, rows in parts.items()])
-        return Evaluation(
-            table, self.detectors, n_bootstrap=draws, level_sets=(), metrics=OF_SETS[:3]
-        )
+        return Evaluation(table, self.detectors, n_bootstrap=draws, metrics=OF_SETS[:3])
 
     def sample(self, n: int, rng: np.random.Generator) -> Evaluation:
         """So many images of each dataset, with replacement."""

@@ -224,11 +224,6 @@ def test_one_axis_only_and_missing_levels():
     table = results_table(none, DETECTORS, model="net", seed=0, n_bootstrap=20)
     assert table["semantic_level"].isna().all()
     assert len(pick(table, dataset="grid", metric="auroc")) == 2
-    assert not len(
-        results_table(SCORES, DETECTORS, model="n", seed=0, n_bootstrap=5, level_sets=[]).dropna(
-            subset="semantic_level"
-        )
-    )
 
 
 def test_the_same_seed_gives_the_same_table(table):

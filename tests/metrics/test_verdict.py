@@ -25,7 +25,7 @@ def scores(rng, lifts, n=200, sets=SETS, n_id=None, shared=0.6):
 
 
 def evaluation(table, names, draws=100, flagged=()):
-    return Evaluation(table, list(names), n_bootstrap=draws, level_sets=(), flagged=flagged)
+    return Evaluation(table, list(names), n_bootstrap=draws, flagged=flagged)
 
 
 def verdict(table, names, costs=None, flagged=(), draws=100):
@@ -156,8 +156,8 @@ def test_numbers_are_those_of_the_table():
     for place, ood in enumerate(shown.ood_names):
         for metric in ("auroc", "fpr95"):
             found = value(rows, metric, "b", ood)
-            assert found["value"] == shown.sets.values[metric][1, place]
-            assert found["ci_low"] == shown.sets.ends[metric][0][1, place]
+            assert found["value"] == shown.sets.cell(metric, place).values[1]
+            assert found["ci_low"] == shown.sets.cell(metric, place).ends[0, 1]
     assert value(rows, "mean_auroc", "b")["value"] == shown.mean("auroc", SETS)[0][1]
     assert value(rows, "mean_fpr95", "b")["value"] == shown.mean("fpr95", SETS)[0][1]
 
@@ -195,7 +195,7 @@ def test_small_and_flagged_datasets_do_not_count_but_are_listed():
     rows = verdict(table[~few], names, flagged=["two"])
     assert value(rows, "too_few", ood="few")["value"] == 7
     assert value(rows, "flagged", ood="two")["n_ood"] == 200
-    alone = evaluation(table[~few], names).sets.values["auroc"]
+    alone = evaluation(table[~few], names).sets.by_metric["auroc"][0]
     assert value(rows, "mean_auroc", "b")["value"] == alone[1, 0]
     assert names_of(rows, "recommended") == {"b"}
     assert set(rows.loc[rows["metric"] == "auroc", "dataset"]) == {"one", "two", "few"}

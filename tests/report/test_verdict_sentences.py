@@ -34,7 +34,7 @@ def rows_of(lifts, n=200, n_id=300, flagged=(), seed=0, costs=None):
             table[name] = own + (lift[dataset] if dataset != "test" else 0)
         parts.append(table)
     scores = pd.concat(parts, ignore_index=True)
-    evaluation = Evaluation(scores, names, n_bootstrap=100, level_sets=(), flagged=flagged)
+    evaluation = Evaluation(scores, names, n_bootstrap=100, flagged=flagged)
     return verdict_of(evaluation, "net", costs or dict.fromkeys(names, 1))
 
 

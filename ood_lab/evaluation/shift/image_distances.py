@@ -161,18 +161,20 @@ def summarised(
       farther, 50% where there is no shift (the AUROC of the distance).
     """
     evaluation = Evaluation.of_numbers(degrees, axes, resampling)
-    names, of_sets = evaluation.ood_names, evaluation.sets
+    names, of_sets = evaluation.ood_names, evaluation.sets.by_metric
     parts = []
     for place, axis in enumerate(axes):
         groups = [(str(name), rows) for name, rows in degrees.groupby("dataset")]
         sets = {name: rows[axis].to_numpy() for name, rows in groups}
         made_of = {name: of for name, rows in groups if (of := photographs(rows)) is not None}
         part = summarise_degrees(sets, resampling=resampling, made_of=made_of).assign(axis=axis)
-        kept, low, high = (v[place] for v in (of_sets.values["fpr95"], *of_sets.ends["fpr95"]))
-        pairs = (v[place] for v in (of_sets.values["auroc"], *of_sets.ends["auroc"]))
+        (kept, low, high), pairs = (
+            tuple(numbers[place] for numbers in (values, *ends))
+            for values, _, ends in (of_sets[metric] for metric in ("fpr95", "auroc"))
+        )
         for metric, ends in {
             "frac_above_id_q95": (1 - kept, 1 - high, 1 - low),
-            "distance_auroc": tuple(pairs),
+            "distance_auroc": pairs,
         }.items():
             for column, values in zip(("", "_low", "_high"), ends, strict=True):
                 part[metric + column] = part["dataset"].map(dict(zip(names, values, strict=True)))

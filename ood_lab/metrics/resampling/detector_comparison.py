@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,9 +11,9 @@ import pandas as pd
 import scipy  # loads scipy.stats when it is used
 from numpy.typing import ArrayLike
 
-from ood_lab.metrics.best_set import JointEstimate, drawn_means, mean_aurocs
+from ood_lab.metrics.best_set import drawn_means, mean_aurocs
 from ood_lab.metrics.ood import SortedScores
-from ood_lab.metrics.record import Metric, metric_of
+from ood_lab.metrics.record import AUROC, Metric
 from ood_lab.metrics.resampling.intervals import auroc_interval
 from ood_lab.metrics.resampling.significance import (
     best_group,
@@ -27,9 +26,6 @@ from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.metrics.verdict import CHANCE
 from ood_lab.schema.arrays import Floats
 
-#: By dataset, or None for a mean over several, and metric.
-Joint = dict[tuple[str | None, str], JointEstimate]
-
 
 def significance_of(evaluation: Evaluation) -> pd.DataFrame:
     """Two-sided tests between all pairs of detectors on the same samples.
@@ -41,10 +37,22 @@ def significance_of(evaluation: Evaluation) -> pd.DataFrame:
         ``dataset, metric, detector_a, detector_b, value_a, value_b, difference, test, p_value,
         p_holm``; ``dataset`` is None for ``dad``.
     """
-    tests = [
-        _pairs(evaluation.detectors, ood, metric, values, p_values)
-        for ood, metric, values, p_values in _tests(evaluation)
-    ]
+    tests = []
+    for (ood, begins), names in evaluation.comparisons.items():
+        for metric in _tested(evaluation):
+            # The draws of the sets share the ID images.
+            values, draws, _, n_ood = evaluation.mean(metric.name, names)
+            if ood is not None and metric is AUROC and min(evaluation.n_id, n_ood) > 1:
+                rows = evaluation.rows_of(ood)
+                p_values = delong_p_values(
+                    *delong(evaluation.id_matrix, evaluation.matrix(rows), evaluation.made_of(rows))
+                )
+            else:
+                p_values = bootstrap_p_values(values, draws)
+            tests.append(_pairs(evaluation, ood, begins + metric.name, values, p_values))
+    if evaluation.has_dad:
+        values, draws = evaluation.dad()
+        tests.append(_pairs(evaluation, None, "dad", values, bootstrap_p_values(values, draws)))
     return pd.concat(tests, ignore_index=True)
 
 
@@ -60,74 +68,28 @@ def best_detectors(evaluation: Evaluation) -> pd.DataFrame:
         rank.
     """
     rows = []
-    joint = _joint_estimates(evaluation)
-    detected = _detected(evaluation, joint)
-    for ood, metric, values, p_values in _tests(evaluation):
-        record = metric_of(metric)
-        if not record.ranks:
-            continue
-        if (ood, metric) in joint:
-            best = joint[ood, metric].best()
-        else:
-            best = best_group(values, p_values, higher_is_better=record.better == "higher")
-        above = detected.get(ood or metric, True)
-        rows += [
-            {"dataset": ood, "metric": metric, "detector": d, "value": v, "best": above and bool(b)}
-            for d, v, b in zip(evaluation.detectors, values, best, strict=True)
-        ]
-    return pd.DataFrame(rows, columns=["dataset", "metric", "detector", "value", "best"])
-
-
-def _joint_estimates(evaluation: Evaluation) -> Joint:
-    """Every AUROC, and every mean over datasets that is ranked, higher = better."""
-    joint = {(o, "auroc"): mean_aurocs(evaluation, [o]) for o in evaluation.ood_names}
-    for mean, names in evaluation.means.items():
-        joint[None, f"{mean}_auroc"] = mean_aurocs(evaluation, names)
-        for metric in _tested(evaluation)[1:]:
-            means = drawn_means(evaluation, metric.name, names)
-            if metric.better == "lower":
-                means = replace(means, values=-means.values)
-            joint[None, f"{mean}_{metric.name}"] = means
-    return joint
-
-
-def _detected(evaluation: Evaluation, joint: Joint) -> dict[str, bool]:
-    """Whether any detector is significantly above chance, by dataset or metric of a mean."""
-    low, _ = evaluation.sets.ends["auroc"]
-    values = evaluation.sets.values["auroc"]
-    lower = np.where(np.isnan(low), values, low)  # of one image nothing is significant
-    above_chance = [bool((of_set > CHANCE).any()) for of_set in lower.T]
-    detected = dict(zip(evaluation.ood_names, above_chance, strict=True))
-    for mean in evaluation.means:
-        aurocs = joint[None, f"{mean}_auroc"]
-        above = bool((aurocs.ends()[0] > CHANCE).any()) or not aurocs.known
-        detected |= {f"{mean}_{metric.name}": above for metric in _tested(evaluation)}
-    return detected
-
-
-def _tests(evaluation: Evaluation) -> Iterator[tuple[str | None, str, Floats, Floats]]:
-    """Set, metric, values ``[D]`` and unadjusted p-values ``[D, D]``."""
-    sets = evaluation.sets
-    tested = [metric.name for metric in _tested(evaluation)]
-    for group, ood in enumerate(evaluation.ood_names):
-        for metric in tested:
-            values, draws = sets.values[metric][:, group], sets.draws[metric][:, group]
-            if metric == "auroc" and min(evaluation.n_id, sets.n_ood[group]) > 1:
-                rows = evaluation.rows_of(ood)
-                aurocs, covariance = delong(
-                    evaluation.id_matrix, evaluation.matrix(rows), evaluation.made_of(rows)
-                )
-                yield ood, metric, values, delong_p_values(aurocs, covariance)
+    for (ood, begins), names in evaluation.comparisons.items():
+        aurocs = mean_aurocs(evaluation, names)
+        low = aurocs.ends()[0] if ood is None else evaluation.mean("auroc", names).ends[0]
+        lower = np.where(np.isnan(low), aurocs.values, low)  # of one image nothing is significant
+        above = bool((lower > CHANCE).any()) or (ood is None and not aurocs.known)
+        for metric in filter(lambda metric: metric.ranks, _tested(evaluation)):
+            values, draws, *_ = evaluation.mean(metric.name, names)
+            sign = -1 if metric.better == "lower" else 1
+            if metric is AUROC:
+                best = aurocs.best()
+            elif ood is None:
+                means = drawn_means(evaluation, metric.name, names)
+                best = replace(means, values=sign * values).best()
             else:
-                yield ood, metric, values, bootstrap_p_values(values, draws)
-    for mean, names in evaluation.means.items():
-        for metric in tested:
-            # The draws of the sets share the ID images.
-            values, draws = evaluation.mean(metric, names)
-            yield None, f"{mean}_{metric}", values, bootstrap_p_values(values, draws)
-    if evaluation.has_dad:
-        values, draws = evaluation.dad()
-        yield None, "dad", values, bootstrap_p_values(values, draws)
+                p_values = bootstrap_p_values(values, draws)
+                best = best_group(values, p_values, higher_is_better=sign > 0)
+            common = {"dataset": ood, "metric": begins + metric.name}
+            rows += [
+                {**common, "detector": d, "value": v, "best": above and bool(b)}
+                for d, v, b in zip(evaluation.detectors, values, best, strict=True)
+            ]
+    return pd.DataFrame(rows, columns=["dataset", "metric", "detector", "value", "best"])
 
 
 def _tested(evaluation: Evaluation) -> list[Metric]:
@@ -136,10 +98,11 @@ def _tested(evaluation: Evaluation) -> list[Metric]:
 
 
 def _pairs(
-    detectors: list[str], ood: str | None, metric: str, values: Floats, p_values: Floats
+    evaluation: Evaluation, ood: str | None, metric: str, values: Floats, p_values: Floats
 ) -> pd.DataFrame:
-    first, second = np.triu_indices(len(detectors), k=1)
-    names, raw = np.array(detectors, object), p_values[first, second]
+    names = np.array(evaluation.detectors, object)
+    first, second = np.triu_indices(len(names), k=1)
+    raw = p_values[first, second]
     return pd.DataFrame(
         {
             "dataset": ood,
@@ -185,12 +148,7 @@ def flagged_p_value(flagged: int, n: int, false_alarms: int, held_out: int) -> f
       ``P(X >= x), X ~ BetaBinomial(n, c + 1, m - c)``: X >= x where at most c held-out images are
       among the c + x highest. Ties make it conservative.
     - With a threshold that does not depend on either group, p is that of Fisher's exact test.
-
-    Raises:
-        ValueError: counts out of range.
     """
-    if not (0 <= flagged <= n and 0 <= false_alarms <= held_out and held_out > 0):
-        raise ValueError(f"{flagged} of {n} and {false_alarms} of {held_out} are no counts")
     positives = false_alarms + flagged
     return float(scipy.stats.hypergeom.cdf(false_alarms, held_out + n, held_out, positives))
 

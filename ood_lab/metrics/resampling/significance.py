@@ -46,22 +46,34 @@ def delong(
             "DeLong's variance needs two samples on each side, "
             f"got {len(id_matrix)} ID and {len(ood_matrix)} OOD"
         )
-    pairs = list(zip(id_matrix.T, ood_matrix.T, strict=True))
-    wins_of_ood = np.stack([_share_below(i, o) for i, o in pairs])
-    wins_over_id = 1 - np.stack([_share_below(o, i) for i, o in pairs])
+    over_id, of_ood = placements(id_matrix, ood_matrix)
     if made_of is not None:
-        shares = np.stack([np.concatenate(placements(i, o)) for i, o in pairs])
         names = np.concatenate([np.asarray(of, object) for of in made_of])
-        return wins_of_ood.mean(axis=1), summed_variance(shares, names)
-    covariance = np.atleast_2d(np.cov(wins_of_ood)) / len(ood_matrix)
-    covariance = covariance + np.atleast_2d(np.cov(wins_over_id)) / len(id_matrix)
-    return wins_of_ood.mean(axis=1), covariance
+        shares = np.hstack([above_mean(over_id), above_mean(of_ood)])
+        return of_ood.mean(axis=1), summed_variance(shares, names)
+    covariance = np.atleast_2d(np.cov(of_ood)) / len(ood_matrix)
+    covariance = covariance + np.atleast_2d(np.cov(over_id)) / len(id_matrix)
+    return of_ood.mean(axis=1), covariance
 
 
-def placements(id_scores: Floats, ood_scores: Floats) -> tuple[Floats, Floats]:
-    """What each ID and each OOD sample adds to the AUROC above its mean, ``[n]`` and ``[m]``."""
-    over_id, of_ood = 1 - _share_below(ood_scores, id_scores), _share_below(id_scores, ood_scores)
-    return (over_id - over_id.mean()) / len(over_id), (of_ood - of_ood.mean()) / len(of_ood)
+def placements(id_matrix: Floats, ood_matrix: Floats) -> tuple[Floats, Floats]:
+    """``P(OOD > id_i)`` and ``P(ID < ood_j)`` of D detectors, ties counting half.
+
+    Args:
+        id_matrix: ``[n, D]``.
+        ood_matrix: ``[m, D]``.
+
+    Returns:
+        ``[D, n]`` and ``[D, m]``.
+    """
+    pairs = list(zip(id_matrix.T, ood_matrix.T, strict=True))
+    over_id = 1 - np.stack([_share_below(o, i) for i, o in pairs])
+    return over_id, np.stack([_share_below(i, o) for i, o in pairs])
+
+
+def above_mean(placed: Floats) -> Floats:
+    """What the placement of each of N samples adds to the AUROC above its mean, ``[D, N]``."""
+    return (placed - placed.mean(axis=1, keepdims=True)) / placed.shape[1]
 
 
 def summed_variance(shares: Floats, made_of: ArrayLike) -> Floats:

@@ -134,12 +134,25 @@ class RankedScores:
         return values
 
     def fpr95_id_positive(self, draws: Draws) -> Floats:
-        """FPR95 with ID positive, ``[B, G]``."""
-        return self._id_ranks.between(self._accepted(draws, self._id_ranks))
+        """FPR95 with ID positive, ``[B, G]``.
+
+        Of each group it is the share at or below the ID scores of both ranks, ``[B, 2, G]``.
+        """
+        ranks = np.tile(self._id_ranks.both.T, (len(draws.id), 1))
+        threshold = first_reaching(draws.id_run[:, 1:], ranks)
+        end = np.searchsorted(self._key, threshold[:, :, None] + self._key_start, side="right")
+        accepted = (take_each(draws.ood_run, end) - self.groups.start) / self.groups.size
+        return self._id_ranks.between(accepted)
 
     def fpr95_ood_positive(self, draws: Draws) -> Floats:
-        """FPR95 with OOD positive, ``[B, G]``."""
-        return self._ood_ranks.between(self._rejected(draws, self._ood_ranks))
+        """FPR95 with OOD positive, ``[B, G]``.
+
+        It is the share of ID at or above each group's scores of both ranks, ``[B, 2, G]``.
+        """
+        both = self._ood_ranks.both
+        target = np.tile((self.groups.start + both).ravel(), (len(draws.ood), 1))
+        threshold = first_reaching(draws.ood_run[:, 1:], target).reshape((-1, *both.shape))
+        return self._ood_ranks.between(1 - take_each(draws.below, threshold) / self.n)
 
     def auroc(self, draws: Draws) -> Floats:
         """AUROC, ``[B, G]``."""
@@ -147,18 +160,6 @@ class RankedScores:
         credit = (draws.below + draws.up_to) / 2 if tied else draws.below
         won = np.add.reduceat(draws.ood * credit, self.groups.start, axis=1, dtype=np.float64)
         return won / (self.n * self.groups.size)
-
-    def _accepted(self, draws: Draws, ranks: _Ranks) -> Floats:
-        """Share of each group at or below the ID scores of both ranks, ``[B, 2, G]``."""
-        threshold = first_reaching(draws.id_run[:, 1:], np.tile(ranks.both.T, (len(draws.id), 1)))
-        end = np.searchsorted(self._key, threshold[:, :, None] + self._key_start, side="right")
-        return (take_each(draws.ood_run, end) - self.groups.start) / self.groups.size
-
-    def _rejected(self, draws: Draws, ranks: _Ranks) -> Floats:
-        """Share of ID at or above each group's scores of both ranks, ``[B, 2, G]``."""
-        target = np.tile((self.groups.start + ranks.both).ravel(), (len(draws.ood), 1))
-        threshold = first_reaching(draws.ood_run[:, 1:], target).reshape((-1, *ranks.both.shape))
-        return 1 - take_each(draws.below, threshold) / self.n
 
     def aupr_in(self, draws: Draws, method: AuprMethod) -> Floats:
         """AUPR with ID positive, ``[B, G]``."""

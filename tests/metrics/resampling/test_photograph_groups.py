@@ -75,7 +75,7 @@ def test_the_spread_of_draws_is_that_of_other_photographs(others):
     for table in tables[:12]:
         for kept in spread:
             evaluation = measured(table if kept else table.drop(columns="made_of"))
-            spread[kept].append(evaluation.sets.draws["auroc"][0, 0].std())
+            spread[kept].append(evaluation.sets.by_metric["auroc"][1][0, 0].std())
     assert np.mean(spread[True]) == pytest.approx(truth, rel=0.15)
     wrong = np.mean(spread[False]) / truth
     assert wrong < 0.85 if others else wrong > 1.3
@@ -107,7 +107,7 @@ def test_without_a_difference_the_set_of_the_best_keeps_all_in_spite_of_copies()
     kept = []
     for _ in range(rounds):
         table = scores(rng, 60, names=("msp", "a", "b"))
-        evaluation = Evaluation(table, ["msp", "a", "b"], n_bootstrap=2, level_sets=())
+        evaluation = Evaluation(table, ["msp", "a", "b"], n_bootstrap=2)
         kept.append(mean_aurocs(evaluation, evaluation.mean_sets).best())
     assert np.mean(kept) > 0.9
 

@@ -122,7 +122,7 @@ class EvaluationResult(EvaluationOutcome):
 
     @property
     def _view(self) -> RunView:
-        return RunView(self.results, self.best, self.record, self.verdict)
+        return RunView(self.everything, self.best, self.record)
 
     def save(self, folder: Path | str) -> Path:
         """Writes what a run writes: results, scores and tests between detectors.

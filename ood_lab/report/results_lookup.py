@@ -9,16 +9,20 @@ from typing import Any
 
 import pandas as pd
 
+from ood_lab.common.files import read_table
 from ood_lab.common.grouping import grouped
 from ood_lab.metrics import FEWEST, FEWEST_FOR_THRESHOLD, metric_of, ranked, sets_of_means
 from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.report.rendering.metric_definitions import DAGGER, fpr95_sentence
 from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.verdict import Verdict
+from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.image_columns import AXES, LEVELS, Axis
 from ood_lab.schema.results import keys_of, of_kind, whole
 from ood_lab.schema.run_record import RunRecord
 
+#: Which detectors may be the best, by the tests.
+BEST = "significance_best.parquet"
 #: Up to so many detectors one table needs no sections.
 UNGROUPED = 20
 #: The sections of a longer one, in order.
@@ -29,17 +33,17 @@ class RunView:
     """A run of detectors: its results by metric, detector, OOD set and level, and its record.
 
     Args:
-        results: a results table of one model and seed; rows of kind ``detection`` are read. Values
-            are fractions.
+        results: a results table of one model and seed, of which rows of kind ``detection`` and
+            those of the verdict are read. Values are fractions.
         significance: optional rows ``detector, dataset, best`` (and ``metric``, else AUROC): True
             for every detector that is not significantly worse than the best; they are marked in
             that column. Those of ``mean_<metric>`` without a dataset in that of the mean.
         record: what made the results: ``title``, ``fpr95_positive``, ``detectors`` with their
             ``input_type``, ``refused`` (detector → why it could not work here), ``findings``
             (``text`` and ``sets``) of the check of the data, ``warnings``.
-        verdict: on the detectors.
 
     Attributes:
+        verdict: on the detectors.
         sets: OOD sets by increasing shift, then those without a place in it; sets that only serve
             a grid of levels are in ``level_sets``.
         detectors: best mean AUROC first.
@@ -47,7 +51,6 @@ class RunView:
 
     Raises:
         UserError: unknown positive class of FPR95.
-        ValueError: the table holds more than one model or seed.
     """
 
     def __init__(
@@ -55,16 +58,12 @@ class RunView:
         results: pd.DataFrame,
         significance: pd.DataFrame | None = None,
         record: RunRecord | None = None,
-        verdict: Verdict | None = None,
     ) -> None:
         self.record = record = record or RunRecord()
         self.positive = record.fpr95_positive or "ood"
         self.fpr95 = fpr95_sentence(self.positive)
-        self.verdict = verdict
+        self.verdict = Verdict(results, record)
         results = of_kind(results, "detection")
-        for column in ("model", "seed"):
-            if results[column].nunique() > 1:
-                raise ValueError(f"one run at a time: several values of '{column}' in the results")
         self.table = results
         self._index = self._build_index(results)
         self.level_sets, self.sets = self._find_sets()
@@ -76,6 +75,12 @@ class RunView:
         self._doubted = {name for finding in record.findings for name in finding.sets}
         names = results["detector"].dropna().unique()
         self.detectors = ranked({d: self.mean("auroc", d).value for d in names})
+
+    @classmethod
+    def of(cls, run: FinishedRun) -> RunView:
+        """Of the files of a finished run."""
+        tests = read_table(run.folder / BEST) if run.has(BEST) else None
+        return cls(run.results, tests, run.record)
 
     @staticmethod
     def _build_index(results: pd.DataFrame) -> dict[tuple[Any, ...], Estimate]:
@@ -265,8 +270,8 @@ class RunView:
             if not any(self.levels(ood, axis) for axis in AXES)
         ]
 
-    def best(self, metric: str, ood: str | None, values: dict[str, float]) -> set[str]:
-        """Detectors to mark in a column with ``values``, of which some may be missing (NaN).
+    def best(self, metric: str, ood: str | None) -> set[str]:
+        """Detectors to mark in the column of a metric.
 
         They are those that a test does not call worse than the best. Without tests of the column
         they are those that share the best value as shown (one decimal of a percent). None is
@@ -275,7 +280,8 @@ class RunView:
         ``mean_<group>_<metric>``.
         """
         record = metric_of(metric)
-        shown = {d: round(value, 3) for d, value in values.items() if not math.isnan(value)}
+        values = {d: round(self.get(metric, d, ood).value, 3) for d in self.detectors}
+        shown = {d: value for d, value in values.items() if not math.isnan(value)}
         if not self.has_marks or len(shown) < 2 or not record.ranks:
             return set()
         tests = {d: self.tests.get((metric, d, ood)) for d in values}

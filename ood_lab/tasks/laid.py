@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from ood_lab.evaluation.shift.shift_encoder import save_matrices
-from ood_lab.report.rendering.summary import show_accuracies
+from ood_lab.report.rendering.summary import show_blocks
+from ood_lab.report.rendering.table import text_table
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import ACCURACY, write_results
 from ood_lab.shift import (
@@ -53,7 +54,12 @@ class TrainLaid(Task):
         rows = [{"metric": metric, "value": value} for metric, value in shares.items()]
         results = ACCURACY.table(rows, model=ws.model["name"], seed=ws.seed)
         write_results(results, ws.folder)
-        show_accuracies(results, "LAID, on words that were held out", ws.folder, "{:.4f}".format)
+        texts = [
+            {"metric": metric.replace("_", " "), "value": f"{value:.4f}"}
+            for metric, value in shares.items()
+        ]
+        table = text_table("LAID, on words that were held out", texts)
+        show_blocks([table], ws.folder, "accuracies", lines=None)
         log.info("measure with task.laid=%s", place.parent)
         return results
 

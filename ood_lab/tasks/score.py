@@ -192,7 +192,7 @@ def evaluate_run(
             )
         outcome.write(ws.folder)
         shutil.rmtree(ws.folder / PASSED, ignore_errors=True)  # scores.parquet has all of it
-        view = RunView(outcome.results, outcome.best, ws.record, outcome.verdict)
+        view = RunView(outcome.everything, outcome.best, ws.record)
         show(view, ws.folder, ws.settings["detector_table"] == "all", page=report)
         if report:
             with ws.stages("report"), optional("report.html"):

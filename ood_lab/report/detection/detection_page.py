@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.english import counted, listed
-from ood_lab.common.files import read_table
 from ood_lab.metrics import metric_of
 from ood_lab.metrics.record import ID_ACCURACY, ID_MAP
 from ood_lab.metrics.resampling.group_intervals import photographs
@@ -51,15 +50,12 @@ from ood_lab.report.rendering.prose import sentences
 from ood_lab.report.rendering.summary import LINES, show_blocks, show_warnings
 from ood_lab.report.rendering.table import Table
 from ood_lab.report.rendering.thumbnails import LoadImage, Thumbnails
-from ood_lab.report.results_lookup import UNGROUPED, RunView
+from ood_lab.report.results_lookup import BEST, UNGROUPED, RunView
 from ood_lab.report.shift.distance_page import MeasuredDistances, sections_of
-from ood_lab.report.verdict import Verdict
 from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.image_columns import DEGREES, LEVELS
 from ood_lab.schema.results import ID_TEST
 
-#: Which detectors may be the best, by the tests.
-BEST = "significance_best.parquet"
 #: Skipped detectors whose reasons a terminal shows.
 _REASONS = 3
 
@@ -96,9 +92,14 @@ def detection_blocks(view: RunView, full: bool = False) -> list[Block]:
     blocks += texts(view.left_out, "note")
     blocks += texts(finding_sentences(view.record.findings), "finding")
     if refused := view.record.refused:
-        reasons = [Text(f"skipped {name}: {reason}", "note") for name, reason in refused.items()]
-        blocks.append(Folded(f"Skipped detectors: {', '.join(refused)}", reasons))
+        title = f"Skipped detectors: {', '.join(refused)}"
+        blocks.append(Folded(title, texts(_reasons(refused), "note")))
     return blocks
+
+
+def _reasons(refused: Mapping[str, str]) -> list[str]:
+    """Why detectors were skipped."""
+    return [f"skipped {name}: {reason}" for name, reason in refused.items()]
 
 
 def show(view: RunView, folder: Path, full: bool = False, page: bool = True) -> None:
@@ -117,26 +118,18 @@ def show(view: RunView, folder: Path, full: bool = False, page: bool = True) -> 
 
 def tables_of(run: FinishedRun) -> dict[str, Sequence[Block]]:
     """What :func:`show` prints with ``full``, made of the files of a finished run, by its part."""
-    if not run.has(BEST):
-        return {}
-    verdict = Verdict(run.results, run.record)
-    view = RunView(run.results, read_table(run.folder / BEST), run.record, verdict)
-    return {"detection": _terminal_blocks(view, full=True)}
+    return {"detection": _terminal_blocks(RunView.of(run), full=True)} if run.has(BEST) else {}
 
 
 def _terminal_blocks(view: RunView, full: bool) -> list[Block]:
     blocks = detection_blocks(view, full)
     if not full:
         blocks = [block for block in blocks if isinstance(block, Text)]
-        blocks += texts(_skipped(view.record.refused), "note")
-    return blocks + (view.verdict.blocks(full=full) if view.verdict else [])
-
-
-def _skipped(reasons: Mapping[str, str]) -> list[str]:
-    """Why detectors were skipped; of many the names, as the report has the reasons."""
-    if len(reasons) > _REASONS:
-        return [f"Skipped, with the reasons in the report: {', '.join(reasons)}."]
-    return [f"skipped {name}: {reason}" for name, reason in reasons.items()]
+        reasons = _reasons(refused := view.record.refused)
+        if len(reasons) > _REASONS:
+            reasons = [f"Skipped, with the reasons in the report: {', '.join(refused)}."]
+        blocks += texts(reasons, "note")
+    return blocks + view.verdict.blocks(full=full)
 
 
 def write_report(
@@ -191,11 +184,11 @@ def write_report(
     # All that counts as ID is drawn as one.
     of_id = scores.replace({"dataset": dict.fromkeys(record.csid, ID_TEST)})
     inputs = FigureInputs(view, of_id, features or {}, classes)
-    levels = level_blocks(inputs, verdict.named if verdict else None)
+    levels = level_blocks(inputs, verdict.named)
     before: list[Section] = []
     after = [Section("Detection by shift level", levels)]
     shift_map: list[Block] = []
-    if measured and verdict:
+    if measured:
         figure, above, below = sections_of(measured, verdict, store)
         before, after = above + after, below
         shift_map.append(figure)
@@ -203,8 +196,8 @@ def write_report(
     chosen = [
         Text(f"{n}: {of['chosen']}") for n, of in record.detectors.items() if of.get("chosen")
     ]
-    opening = verdict.blocks(page=True) if verdict else []
-    if verdict and record.threshold is not None:
+    opening = verdict.blocks(page=True)
+    if record.threshold is not None:
         flags = (
             f"{verdict.recommended} flags an image that scores above {record.threshold:.4g} (alpha "
             "0.05): at most 5% of ID images score as high, by the ID validation images."
@@ -311,13 +304,13 @@ def _facts(view: RunView, scores: pd.DataFrame) -> list[tuple[str, str, str]]:
         drop = f"{100 * (estimate.value - accuracy.value):+.1f} points, {estimate.n_id:,} images"
         facts.append((f"ID accuracy, {view.marked(name)}", f"{percent(estimate.value)}%", drop))
     if view.detectors and view.sets:
-        best = (verdict and verdict.named) or view.detectors[0]
+        best = verdict.named or view.detectors[0]
         means = {m: f"{percent(view.mean(m, best).value)}%" for m in view.headlines}
         mean = "mean " if len(view.sets) > 1 else ""
         title = f"Highest {mean}AUROC" if len(view.detectors) > 1 else "Detector"
-        title = "Recommended detector" if verdict and verdict.recommended else title
+        title = "Recommended detector" if verdict.recommended else title
         shown = ", ".join(f"{mean}{metric_of(m).title} {value}" for m, value in means.items())
-        left = f" (of {counted(verdict.n_counted, 'dataset')})" if verdict and verdict.left else ""
+        left = f" (of {counted(verdict.n_counted, 'dataset')})" if verdict.left else ""
         facts.append((title, best, shown + left))
         n_ood = sum(view.get("auroc", best, ood).n_ood for ood in view.sets)
         order = f", {view.order}" if view.order else ""

@@ -72,7 +72,7 @@ def main_table(view: RunView) -> Table:
 def brief_table(table: Table, view: RunView) -> Table:
     """The rows that matter: the best two of each kind, those of the verdict, the baseline."""
     names = {BASELINE, *(name for _, of in view.sections for name in of[:_OF_EACH])}
-    names |= {*view.verdict.best, view.verdict.named or ""} if view.verdict else set()
+    names |= {*view.verdict.best, view.verdict.named or ""}
     kept = [place for place, row in enumerate(table.rows) if row[0].text in names]
     sections = {t: [kept.index(p) for p in of if p in kept] for t, of in table.sections.items()}
     note = (
@@ -91,10 +91,8 @@ def _columns(
     """Columns of metrics, with the marks of their best."""
     columns = []
     for metric in metrics:
-        estimates = {d: view.get(metric, d, ood) for d in view.detectors}
-        values = {d: estimate.value for d, estimate in estimates.items()}
-        best = view.best(metric, ood, values) if mark else ()
-        cells = [_cell(estimate, best=d in best) for d, estimate in estimates.items()]
+        best = view.best(metric, ood) if mark else ()
+        cells = [_cell(view.get(metric, d, ood), best=d in best) for d in view.detectors]
         columns.append(Column(metric_head(metric, group), cells))
     return columns
 

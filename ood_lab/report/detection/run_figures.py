@@ -16,7 +16,6 @@ from ood_lab.metrics.resampling.intervals import Estimate
 from ood_lab.report.detection.class_figures import confusion
 from ood_lab.report.detection.figure_inputs import FigureInputs
 from ood_lab.report.detection.score_figures import (
-    best_of,
     densities,
     fpr95_bars,
     roc,
@@ -54,7 +53,7 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
             partial(densities, inputs),
         )
         star = star_sentence(bool(view.tests)).replace("* =", "Orange:")
-        best = f" {star}" if any(best_of(view, ood) for ood in view.sets) else ""
+        best = f" {star}" if any(view.best("fpr95", ood) for ood in view.sets) else ""
         order = f", {view.order}" if view.order else ""
         caption = f"FPR95 of every detector on every OOD set{order}.{best}"
         yield PlannedFigure("fpr95_bars", "FPR95", caption, partial(fpr95_bars, inputs))

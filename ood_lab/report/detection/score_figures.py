@@ -85,7 +85,7 @@ def fpr95_bars(inputs: FigureInputs) -> Figure:
     letters = int((WIDTH - 0.08 * names) / len(view.sets) / 0.085)
     columns = {}
     for ood in view.sets:
-        best = best_of(view, ood)
+        best = view.best("fpr95", ood)
         cells = {d: view.get("fpr95", d, ood) for d in view.detectors}
         columns[wrapped(ood, max(letters, 8))] = [
             Bar(
@@ -106,11 +106,6 @@ def fpr95_bars(inputs: FigureInputs) -> Figure:
         x=0.5 if len(grid) % 2 else 0.0,  # of two in the middle, between them
     )
     return figure
-
-
-def best_of(view: RunView, ood: str) -> set[str]:
-    """The detectors that are best on a set, see :meth:`RunView.best`."""
-    return view.best("fpr95", ood, {d: view.get("fpr95", d, ood).value for d in view.detectors})
 
 
 def roc(inputs: FigureInputs) -> Figure:

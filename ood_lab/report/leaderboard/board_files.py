@@ -26,7 +26,7 @@ from ood_lab.report.leaderboard.detector_runs import ALL_SHOTS, DetectorRun
 from ood_lab.report.leaderboard.hierarchy_table import hierarchy_rows, hierarchy_wide, recall_tables
 from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard, aggregate
 from ood_lab.report.leaderboard.run_names import labels, short_names, trainings
-from ood_lab.report.leaderboard.significance import mark_best
+from ood_lab.report.leaderboard.significance import PAIR, mark_best
 from ood_lab.report.leaderboard.wide_table import row_names, wide_table
 from ood_lab.report.rendering.blocks import Block, Folded, PlannedFigure, Section, Text, texts
 from ood_lab.report.rendering.drawing import optional
@@ -41,6 +41,7 @@ from ood_lab.report.rendering.paper_tables import latex, markdown
 from ood_lab.report.rendering.prose import spread_of
 from ood_lab.report.rendering.table import Table, names_column, table_of
 from ood_lab.report.verdict.rules import STATISTICS, BoardVerdict
+from ood_lab.schema.results import keys_of
 from ood_lab.schema.run_record import RunRecord
 
 _TERMINAL_ROWS = 20
@@ -172,7 +173,7 @@ def terminal(board: Leaderboard, title: str, full: bool = False) -> list[Block]:
 
 def board_verdict(board: Leaderboard) -> BoardVerdict:
     """The verdict over models and seeds: means, standard deviations and counts of verdicts."""
-    runs = [run for run in board.runs if run.verdict.named]
+    runs = [run for run in board.runs if run.view.verdict.named]
     detectors = _verdict_rows(runs, board.runs) if runs else pd.DataFrame()
     rows = detectors
     if runs:
@@ -183,7 +184,7 @@ def board_verdict(board: Leaderboard) -> BoardVerdict:
     return BoardVerdict(
         detectors,
         rows,
-        verdicts=[run.verdict for run in runs],
+        verdicts=[run.view.verdict for run in runs],
         n_sets=len(board.sets),
         positive=board.fpr95_positive,
         without=len(board.runs) - len(runs),
@@ -196,12 +197,10 @@ def _verdict_rows(runs: Sequence[DetectorRun], of_board: Sequence[DetectorRun]) 
     single["training"] = single["run"].map(trainings(of_board))
     rows = short_names(aggregate(single), runs)
     lost = {run.sweep for run in runs if run.at_chance}
-    of_one_seed = rows[rows["n_seeds"] == 1]
-    pairs = {
-        (run.sweep, "auroc", MEAN, name): run.verdict.detects and name in run.verdict.best
-        for run in runs
-        for name in of_one_seed.loc[of_one_seed["run"] == run.sweep, "detector"]
-    }
+    of_auroc, keys = single[single["metric"] == "auroc"], ["run", "detector"]
+    of_one_seed = of_auroc[~of_auroc.duplicated(keys, keep=False)]
+    outcomes = of_one_seed["detects"] & of_one_seed["in_best_set"]
+    pairs = dict(zip(keys_of(of_one_seed, PAIR), outcomes, strict=True))
     rows["best"] = mark_best(rows, pairs, lost)
     fpr95 = rows[rows["metric"] == "fpr95"][["run", "detector", *STATISTICS]]
     rows = rows[rows["metric"] == "auroc"].drop(columns=["metric", "dataset", "low"])
@@ -209,25 +208,22 @@ def _verdict_rows(runs: Sequence[DetectorRun], of_board: Sequence[DetectorRun]) 
         table.rename(columns={name: f"{metric}{end}" for name, end in STATISTICS.items()})
         for metric, table in (("auroc", rows), ("fpr95", fpr95))
     )
-    verdicts = single[single["metric"] == "auroc"].groupby(["run", "detector"])
-    counts = verdicts[["recommended", "in_best_set", "detects"]].sum()
-    return auroc.merge(fpr95).join(counts, on=["run", "detector"])
+    counts = of_auroc.groupby(keys)[["recommended", "in_best_set", "detects"]].sum()
+    return auroc.merge(fpr95).join(counts, on=keys)
 
 
 def _means_of(run: DetectorRun) -> pd.DataFrame:
     """The means of all detectors in the verdict of one run, as the leaderboard has its numbers."""
-    rows = run.verdict.rows
+    rows = run.view.verdict.rows
     rows = rows[rows["metric"].isin([f"{MEAN}_auroc", f"{MEAN}_fpr95"])]
-    return rows.assign(
+    return rows.rename(columns={"ci_low": "low", "ci_high": "high"}).assign(
         **run.columns,
         dataset=MEAN,
         metric=rows["metric"].str.removeprefix(f"{MEAN}_"),
         settings=rows["detector"].map(run.settings),
-        sampling_half_width=(rows["ci_high"] - rows["ci_low"]) / 2,
-        low=rows["ci_low"],
-        recommended=rows["detector"] == run.verdict.recommended,
-        in_best_set=rows["detector"].isin(run.verdict.best),
-        detects=run.verdict.detects,
+        recommended=rows["detector"] == run.view.verdict.recommended,
+        in_best_set=rows["detector"].isin(run.view.verdict.best),
+        detects=run.view.verdict.detects,
     )
 
 

@@ -8,11 +8,9 @@ from functools import cached_property
 
 import pandas as pd
 
-from ood_lab.common.files import read_table
 from ood_lab.common.grouping import grouped
 from ood_lab.metrics import at_chance
 from ood_lab.report.results_lookup import RunView
-from ood_lab.report.verdict import Verdict
 from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.results import Row
 from ood_lab.schema.run_record import Facts
@@ -27,14 +25,8 @@ class DetectorRun(FinishedRun):
 
     @cached_property
     def view(self) -> RunView:
-        """Look-ups in its results and tests."""
-        file = self.folder / "significance_best.parquet"
-        return RunView(self.results, read_table(file) if file.exists() else None, self.record)
-
-    @cached_property
-    def verdict(self) -> Verdict:
-        """Its verdict; without rows where ID accuracy is at chance."""
-        return Verdict(self.results, self.record)
+        """Look-ups in its results; the verdict has no rows where ID accuracy is at chance."""
+        return RunView.of(self)
 
     @property
     def model(self) -> str:

@@ -63,8 +63,7 @@ def _rows_of(run: DetectorRun) -> pd.DataFrame:
         settings=None,
         dataset=rows["label_level"] + "\t" + rows["subset"] + "\t" + rows["name"].astype(str),
         n_ood=0,
-        sampling_half_width=(rows["ci_high"] - rows["ci_low"]) / 2,
-    ).rename(columns={"n": "n_id", "ci_low": "low"})
+    ).rename(columns={"n": "n_id", "ci_low": "low", "ci_high": "high"})
 
 
 def recall_tables(rows: pd.DataFrame) -> list[Table]:

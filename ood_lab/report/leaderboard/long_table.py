@@ -126,7 +126,6 @@ def _rows_of(run: DetectorRun) -> Iterator[dict[str, Any]]:
             "detector": detector,
             "settings": run.settings(detector) if detector else None,
             "dataset": ood,
-            "sampling_half_width": estimate.half_width,
             "tested": view.tests.get((name, detector, dataset)),
         }
 
@@ -152,7 +151,7 @@ def once(single: pd.DataFrame, configuration: Sequence[str]) -> pd.DataFrame:
         configuration: columns that together name one.
     """
     # The run of a number is not a part of it, and draws decide the intervals and tests.
-    of_draws = ["sampling_half_width", "low", "high", "tested"]
+    of_draws = ["low", "high", "tested"]
     facts = single[single.columns.difference(["run", *of_draws])]
     numbers = pd.Series(map(repr, facts.itertuples(index=False, name=None)), index=single.index)
     twice = pd.DataFrame({"run": single["run"], "number": numbers}).duplicated()
@@ -170,6 +169,7 @@ def once(single: pd.DataFrame, configuration: Sequence[str]) -> pd.DataFrame:
 def aggregate(single: pd.DataFrame, keys: Sequence[str] = ROW) -> pd.DataFrame:
     """Mean and standard deviation over the seeds of a configuration."""
     mean = partial(pd.Series.mean, skipna=False)
+    single = single.assign(half=(single["high"] - single["low"]) / 2)
     return (
         single.groupby([*keys], dropna=False, sort=False)
         .agg(
@@ -179,7 +179,7 @@ def aggregate(single: pd.DataFrame, keys: Sequence[str] = ROW) -> pd.DataFrame:
             n_ood=("n_ood", "max"),
             value=("value", mean),
             seed_std=("value", lambda v: v.std(ddof=1, skipna=False)),
-            sampling_half_width=("sampling_half_width", mean),
+            sampling_half_width=("half", mean),
             low=("low", mean),
         )
         .reset_index()

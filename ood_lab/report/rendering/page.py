@@ -34,8 +34,6 @@ _LISTED = 40
 _FULL = 900
 #: The record's parts that are above everything else.
 _ABOVE = ("findings", "warnings")
-#: Styles of paragraphs that are at the top of a page already.
-_AT_THE_TOP = ("answer", "title", "finding")
 #: Files of a run folder that are data for people, and those of them that are not.
 _DATA = (".csv", ".parquet", ".jsonl", ".json", ".graphml", ".md", ".tex", ".yaml")
 _INTERNAL = {"inputs.parquet", "significance_best.parquet", "summary.json", "hparams.yaml"}
@@ -131,29 +129,25 @@ def _drawn(
 def _rendered(blocks: Sequence[Any], figures: Mapping[PlannedFigure, Any]) -> Iterator[Any]:
     """Blocks as the template knows them, with the figures that were drawn; what is empty goes."""
     for block in blocks:
-        if isinstance(block, PlannedFigure):
-            if block in figures:
-                yield figures[block]
-        elif isinstance(block, Section):
-            columns = [list(_rendered(of, figures)) for of in (block.blocks, block.beside)]
-            if columns[0]:
-                yield Section(block.title, columns[0], columns[1])
-        elif isinstance(block, Folded):
-            if inner := list(_rendered(block.blocks, figures)):
-                yield replace(block, blocks=inner)
-        elif isinstance(block, Menu):
-            yield replace(block, options=list(_rendered(block.options, figures)))
-        elif not _is_elsewhere(block):
-            yield block
-
-
-def _is_elsewhere(block: Block) -> bool:
-    """True for a paragraph that the page has above, and for what is empty."""
-    if isinstance(block, Text):
-        return block.style in _AT_THE_TOP
-    if isinstance(block, Pictures):
-        return not block.items
-    return isinstance(block, Words | Links) and not block.pairs
+        match block:
+            case PlannedFigure():
+                if block in figures:
+                    yield figures[block]
+            case Section():
+                columns = [list(_rendered(of, figures)) for of in (block.blocks, block.beside)]
+                if columns[0]:
+                    yield Section(block.title, columns[0], columns[1])
+            case Folded():
+                if inner := list(_rendered(block.blocks, figures)):
+                    yield replace(block, blocks=inner)
+            case Menu():
+                yield replace(block, options=list(_rendered(block.options, figures)))
+            case Text(style="answer" | "title" | "finding"):
+                pass  # at the top of the page already
+            case Pictures(items=[]) | Words(pairs=[]) | Links(pairs=[]):
+                pass
+            case _:
+                yield block
 
 
 def _shown(figure: PlannedFigure, folder: Path, figures: str) -> Links | dict[str, Any]:

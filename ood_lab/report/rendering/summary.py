@@ -8,21 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import pandas as pd
 from pydantic import TypeAdapter
 
 from ood_lab.common.files import read_json, write_text
 from ood_lab.report.rendering.blocks import Block, Text, printed
-from ood_lab.report.rendering.metric_definitions import finding_sentences, percent
+from ood_lab.report.rendering.metric_definitions import finding_sentences
 from ood_lab.report.rendering.table import (
-    Column,
-    Head,
-    NumberFormat,
     Table,
-    count_cell,
-    estimate_cell,
-    names_column,
-    table_of,
 )
 from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.schema.results import RESULTS, read_results
@@ -67,25 +59,6 @@ def read_summary(folder: Path) -> dict[str, list[Table | Text]]:
     """
     parts = read_json(folder / SUMMARY).items()
     return {name: _BLOCKS.validate_python(blocks) for name, blocks in parts if name != _WHOLE}
-
-
-def show_accuracies(
-    results: pd.DataFrame, title: str, folder: Path, show: NumberFormat = percent
-) -> None:
-    """Prints what a model that was trained or measured gets right, and keeps it.
-
-    Args:
-        results: a results table of :data:`~ood_lab.schema.results.ACCURACY`.
-        title: of the table.
-        folder: of the run.
-        show: value → text.
-    """
-    values = [estimate_cell(row, show) for row in results.to_dict("records")]
-    metrics = names_column("metric", results["metric"].str.replace("_", " "))
-    columns = [metrics, Column(Head("value"), values)]
-    if results["n"].notna().any():
-        columns.append(Column(Head("n"), list(map(count_cell, results["n"]))))
-    show_blocks([table_of(title, columns, spreads=True)], folder, "accuracies", lines=None)
 
 
 def show_warnings(record: RunRecord) -> None:

@@ -167,12 +167,6 @@ def test_level_tables_hold_correlation_and_sensitivity_in_points(run):
         assert f"{100 * row[f'sensitivity_{axis}_auroc']:.1f}" in line
 
 
-def test_two_models_in_one_table_are_refused(run):
-    other = run.results.assign(model="vit")
-    with pytest.raises(ValueError, match="model"):
-        view_of(pd.concat([run.results, other]))
-
-
 def test_a_long_table_has_sections_by_what_is_read():
     """Each in its place, best first, and no wider than the terminal."""
     rng = np.random.default_rng(0)

@@ -36,7 +36,9 @@ class TrainLaid(Task):
         log.info("encoding %d labels x %d templates", len(labels), len(templates))
         grid = encode_grid(labels, templates, ws.clip.encode_text)
         identity = ws.clip.identity
-        module = ws.build("model.laid", grid=grid, clip=identity, seed=ws.seed)
+        # As an argument of Hydra, the grid would become a dictionary.
+        training = ws.build("model.laid", _partial_=True)
+        module = training(grid=grid, clip=identity, seed=ws.seed)
         runner = ws.trainer
         runner.fit(module, ckpt_path=ws.last_checkpoint)
         if not ws.is_main:

@@ -6,7 +6,8 @@ A range is part of the hint: ``draws: Annotated[int, Interval(ge=1, le=100_000)]
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import (
@@ -50,7 +51,7 @@ _CONFIG = ConfigDict(arbitrary_types_allowed=True)
 #: What to give instead, by the kind of pydantic's error; others in its own words.
 _REMEDIES: dict[str, str] = packaged_table("ood_lab.common", "remedies.yaml")
 #: Branches of a hint that no value of a configuration can take: they are not worth naming.
-_OBJECTS = ("is_instance_of", "is_subclass_of", "callable_type")
+_OBJECTS = ("needs_python_object", "is_subclass_of", "callable_type")
 
 
 @dataclass_transform(eq_default=False)
@@ -82,24 +83,9 @@ def check_values(function: Callable[..., Any], values: Settings, key: str) -> No
     """
     hints = hints_of(function)
     for name, value in values.items():
-        if name in hints and _is_plain(value) and (wanted := _mismatch(hints[name], value)):
+        if name in hints and (wanted := _mismatch(hints[name], value)):
             shown = "null" if value is None else value
             raise UserError(f"{key}.{name}={shown}: give {wanted}")
-
-
-def _leaves(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(node, Mapping):
-        for name, value in node.items():
-            yield from _leaves(value, f"{key}.{name}" if key else str(name))
-    elif isinstance(node, list | tuple):
-        for position, value in enumerate(node):
-            yield from _leaves(value, f"{key}[{position}]")
-    else:
-        yield key, node
-
-
-def _is_plain(value: Any) -> bool:
-    return all(v is None or isinstance(v, bool | int | float | str) for _, v in _leaves(value))
 
 
 @lru_cache(maxsize=1000)
@@ -118,7 +104,8 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     for owner in owners:
         try:
             declared = get_type_hints(owner, include_extras=True)
-            passes_on = _takes_options(owner)
+            kinds = {p.kind for p in inspect.signature(owner).parameters.values()}
+            passes_on = inspect.Parameter.VAR_KEYWORD in kinds
         except (NameError, TypeError, AttributeError, ValueError):  # not to be read from outside
             declared, passes_on = {}, False
         hints = (hints if passes_on or groups else {}) | declared
@@ -128,33 +115,23 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     return hints
 
 
-def _takes_options(function: Callable[..., Any]) -> bool:
-    parameters = inspect.signature(function).parameters.values()
-    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
-
-
 def _mismatch(hint: Any, value: Any) -> str | None:
-    """What to give in place of ``value``; None where it will do."""
+    """What to give in place of ``value``; None where it will do, or is an object.
+
+    Pydantic reads JSON strictly: a list may be a tuple, and a text a path, but 2.0 is not 2.
+    """
     try:
-        adapter = _adapter(hint)
-    except TypeError:  # a hint with unhashable parts
-        adapter = None
+        text, adapter = json.dumps(value), _adapter(hint)
+    except TypeError:  # an object, or a hint with unhashable parts
+        return None
     if adapter is None:
         return None
     try:
-        read = adapter.validate_python(value)
+        adapter.validate_json(text, strict=True)
     except ValidationError as error:
         if isinstance(value, int | float) and _mismatch(hint, str(value)) is None:
             return None  # a name such as 2024, which YAML reads as a number
         return _wanted(error, hint)
-    if type(read) is type(value) or not isinstance(value, bool | int | float | str):
-        return None
-    if isinstance(value, int) and not isinstance(value, bool) and isinstance(read, float):
-        return None
-    try:
-        adapter.validate_python(value, strict=True)
-    except ValidationError as error:
-        return _wanted(error, hint) if isinstance(read, bool | int | float) else None
     return None
 
 
@@ -170,7 +147,9 @@ def _adapter(hint: Any) -> TypeAdapter[Any] | None:
 def _wanted(error: ValidationError, hint: Any) -> str:
     errors = [e for e in error.errors() if e["type"] not in _OBJECTS] or error.errors()
     parts = dict.fromkeys(_words(e["type"], e.get("ctx", {}), e["msg"]) for e in errors)
-    remedies = [r.text for h in (hint, *get_args(hint)) for r in _metadata(h)]
+    annotated = (h for h in (hint, *get_args(hint)) if get_origin(h) is Annotated)
+    metadata = (part for h in annotated for part in get_args(h)[1:])
+    remedies = [part.text for part in metadata if isinstance(part, Remedy)]
     return "; ".join([" or ".join(parts), *remedies])
 
 
@@ -179,9 +158,3 @@ def _words(kind: str, context: Mapping[str, Any], message: str) -> str:
         if name in _REMEDIES:
             return _REMEDIES[name].format(**context)
     return message.removeprefix("Input should be ").removeprefix("Value should be ")
-
-
-def _metadata(hint: Any) -> Sequence[Remedy]:
-    if get_origin(hint) is not Annotated:
-        return ()
-    return [m for m in get_args(hint)[1:] if isinstance(m, Remedy)]

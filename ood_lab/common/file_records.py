@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 
 #: Bytes above which a file is compared by its size only, as every look at a run compares.
@@ -49,6 +49,11 @@ def text_sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def json_sha256(value: Any) -> str:
+    """sha256 (hex) of plain values as JSON, whatever the order of keys."""
+    return text_sha256(json.dumps(value, sort_keys=True, default=str))
+
+
 def file_sha256(path: StrPath) -> str:
     """sha256 (hex) of a file."""
     with open(path, "rb") as file:
@@ -69,16 +74,6 @@ def ends_sha256(path: str, start: int = 0, size: int | None = None) -> str:
 def recorded(folder: Path, files: Iterable[Path]) -> dict[str, dict[str, Any]]:
     """``{path from the folder: {bytes, sha256}}``; large files have no hash."""
     return {str(file.relative_to(folder)): _facts(file) for file in sorted(files)}
-
-
-def check_recorded(folder: Path, records: Mapping[str, Mapping[str, Any]]) -> None:
-    """Compares the files of a folder with :func:`recorded`.
-
-    Raises:
-        UserError: a file is missing, cut short or changed; the message names the first one.
-    """
-    if damage := next(damaged(folder, records), None):
-        raise UserError(f"{damage}: restore it, or repeat that run with force=true")
 
 
 def damaged(folder: Path, records: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -15,9 +15,24 @@ from ood_lab.common.errors import UserError
 
 #: Packages that change only with their version.
 LIBRARIES = sys.stdlib_module_names | {
-    *("ood_lab", "torch", "torchvision", "timm", "transformers", "open_clip", "torchmetrics"),
-    *("lightning", "lightning_fabric", "lightning_utilities", "pytorch_lightning"),
-    *("numpy", "scipy", "PIL", "safetensors", "tokenizers", "huggingface_hub", "omegaconf"),
+    "ood_lab",
+    "torch",
+    "torchvision",
+    "timm",
+    "transformers",
+    "open_clip",
+    "torchmetrics",
+    "lightning",
+    "lightning_fabric",
+    "lightning_utilities",
+    "pytorch_lightning",
+    "numpy",
+    "scipy",
+    "PIL",
+    "safetensors",
+    "tokenizers",
+    "huggingface_hub",
+    "omegaconf",
 }
 
 

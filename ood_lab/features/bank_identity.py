@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import sys
 from collections import deque
@@ -21,7 +20,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.file_records import file_sha256, text_sha256
+from ood_lab.common.file_records import file_sha256, json_sha256
 from ood_lab.common.grouping import without_keys
 from ood_lab.common.installed_packages import is_library, local_sources
 from ood_lab.models.backbone import Backbone, KeyedModule
@@ -93,8 +92,7 @@ class NetworkIdentity:
                 backbone(images)
             later = _Parts(backbone).digests
             digests = {path: value for path, value in digests.items() if later.get(path) == value}
-        text = json.dumps(digests, sort_keys=True)
-        return cls(weights, text_sha256(text), parts.complete)
+        return cls(weights, json_sha256(digests), parts.complete)
 
 
 class _Parts:

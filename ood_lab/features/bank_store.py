@@ -16,7 +16,6 @@ killed resumes after the shards that it had written.
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import os
 import re
@@ -35,7 +34,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.file_records import text_sha256
+from ood_lab.common.file_records import json_sha256, text_sha256
 from ood_lab.common.files import lock, require_space, try_lock
 from ood_lab.common.tensor_file import Tensors, save_tensors
 from ood_lab.features import row_shards as shards
@@ -132,7 +131,7 @@ def load(folder: Path, columns: Sequence[str] | None = None) -> FeatureBank:
 
 def _identity(record: BankRecord) -> str:
     """The very bytes of a bank: an extraction repeated may differ in the last digit."""
-    return text_sha256(json.dumps(record.checksums, sort_keys=True))
+    return json_sha256(record.checksums)
 
 
 def _load_head(folder: Path) -> Tensors:

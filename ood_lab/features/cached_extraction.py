@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from collections.abc import Collection, Sequence
@@ -17,7 +16,7 @@ from lightning.pytorch import Trainer
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
-from ood_lab.common.file_records import text_sha256
+from ood_lab.common.file_records import json_sha256
 from ood_lab.common.files import require_space
 from ood_lab.features.bank import TILES, FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import FORMAT, NetworkIdentity, transform_text, versions
@@ -228,8 +227,7 @@ def made_from(
         "precision": trainer.precision,
         "versions": versions(),
     }
-    text = json.dumps({**parts, "format": FORMAT}, sort_keys=True)
-    key = text_sha256(text)[:32]
+    key = json_sha256({**parts, "format": FORMAT})[:32]
     return BankRecord.model_validate({"key": key, "dataset": dataset.name, **parts})
 
 

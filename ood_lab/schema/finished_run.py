@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.file_records import check_recorded
+from ood_lab.common.file_records import damaged
 from ood_lab.common.files import read_config, read_table
 from ood_lab.schema.results import RESULTS, read_results
 from ood_lab.schema.run_record import RunRecord
@@ -83,7 +83,8 @@ class FinishedRun:
         Raises:
             UserError: a file is missing, cut short or changed.
         """
-        check_recorded(self.folder, self.record.files)
+        if damage := next(damaged(self.folder, self.record.files), None):
+            raise UserError(f"{damage}: restore it, or repeat that run with force=true")
 
 
 def finished_runs(runs: str | Sequence[str]) -> list[FinishedRun]:

@@ -29,7 +29,15 @@ RESULTS = "results.parquet"
 ID_TEST = "test"
 #: Columns of every results table. ``n`` counts what was resampled, which ``unit`` names.
 CORE = (
-    *("kind", "model", "metric", "value", "ci_low", "ci_high", "n", "unit", "seed"),
+    "kind",
+    "model",
+    "metric",
+    "value",
+    "ci_low",
+    "ci_high",
+    "n",
+    "unit",
+    "seed",
     *LEVELS,
 )
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath
+from ood_lab.common.grouping import distinct
 
 #: What a template has in place of the label.
 PLACE = "{}"
@@ -26,7 +27,7 @@ def imagenet21k_labels() -> list[str]:
 
     info = ImageNetInfo("imagenet-22k")
     descriptions = (info.index_to_description(i) for i in range(info.num_classes()))
-    return list(dict.fromkeys(text.split(",")[0].strip() for text in descriptions))
+    return distinct(text.split(",")[0].strip() for text in descriptions)
 
 
 def imagenet_templates() -> list[str]:
@@ -51,7 +52,7 @@ def read_texts(path: StrPath) -> list[str]:
     problem = f"text list '{path}' cannot be read: {{reason}}"
     with reported_as(problem, (OSError, UnicodeDecodeError)):
         lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
-    texts = list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
+    texts = distinct(line for line in lines if line and not line.startswith("#"))
     if not texts:
         raise UserError(f"text list '{path}' is empty: write one text per line")
     return texts

@@ -57,7 +57,7 @@ DOES_NOT_FIT = [
     (Sequence[str], "abc", "a list"),
     (Sequence[int], [1, 2.5], "a whole number"),
     (Count, 0, "a number from 1 on"),
-    (Draws, 1e12, "a number up to 100"),
+    (Draws, 10**12, "a number up to 100"),
     (Draws | Sequence[Draws] | None, -3, "a number from 1 on"),
     (Positive, -0.5, "a number above 0"),
     (Seed, 2**32, "a number below 4"),

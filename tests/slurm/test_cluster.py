@@ -147,7 +147,7 @@ def test_ctrl_c_ends_the_waiting_and_not_the_jobs(slurm, tmp_path):
     printed, errors = sweep.ended(status=130)
     assert printed == ""
     (said,) = errors.splitlines()
-    job = re.match(r"interrupted: 2 SLURM jobs go on; `scancel (\d+)` ends them\.", said)
+    job = re.match(r"interrupted: 2 SLURM jobs still to end: `scancel (\d+)` ends all\.", said)
     assert job, said
     until(lambda: job[1] not in slurm.run("squeue", "--noheader", "--format=%F"))
     assert len(list((tmp_path / "outputs").rglob("results.parquet"))) == 2

@@ -13,7 +13,7 @@ from typing import Any
 
 from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.common.file_records import text_sha256
+from ood_lab.common.file_records import json_sha256
 from ood_lab.common.files import lock, require_space
 from ood_lab.common.grouping import with_keys, without_keys
 from ood_lab.common.line_files import append_record, read_records, write_records
@@ -87,8 +87,7 @@ def answer_key(messages_hash: str, made_with: Settings) -> str:
     The id of the question is not part of it: the same question of two benchmarks, or after a
     renumbering, is sent once.
     """
-    text = json.dumps([messages_hash, dict(made_with)], sort_keys=True)
-    return text_sha256(text)[:32]
+    return json_sha256([messages_hash, dict(made_with)])[:32]
 
 
 def read_answers(path: Path) -> Iterator[Answer]:
@@ -293,7 +292,7 @@ def store_of(made_with: Settings, folder: Path) -> AnswerStore:
         folder: of all such files.
     """
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", model_name(made_with))
-    path = folder / f"{name}-{_digest(dict(made_with))}.jsonl"
+    path = folder / f"{name}-{json_sha256(dict(made_with))[:10]}.jsonl"
     named = re.compile(rf"{re.escape(name)}-[0-9a-f]{{10}}\.jsonl")
 
     def others() -> list[Path]:
@@ -301,11 +300,7 @@ def store_of(made_with: Settings, folder: Path) -> AnswerStore:
         return [file for file in files if named.fullmatch(file.name) and file != path]
 
     # Models that may use each other's answers wait for each other.
-    return AnswerStore(path, others, f"{name}-{_digest(model_of(made_with))}")
-
-
-def _digest(content: object) -> str:
-    return text_sha256(json.dumps(content, sort_keys=True))[:10]
+    return AnswerStore(path, others, f"{name}-{json_sha256(model_of(made_with))[:10]}")
 
 
 def write_answers(answers: Iterable[Answer], path: Path) -> None:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.common.file_records import text_sha256
+from ood_lab.common.file_records import json_sha256
 from ood_lab.common.files import replaced
 from ood_lab.common.grouping import distinct, grouped
 from ood_lab.lvlm.annotations import Annotations
@@ -70,7 +70,7 @@ class Concepts:
     @property
     def identity(self) -> str:
         """Sha256 (hex) of everything."""
-        return text_sha256(json.dumps(asdict(self), sort_keys=True))
+        return json_sha256(asdict(self))
 
 
 def cooccurrences(truth: Iterable[Iterable[str]]) -> nx.Graph:

@@ -101,11 +101,10 @@ def knows_held_out(backbone: Backbone, data: OODDataModule) -> str | None:
 
 
 def _knows(what: str, held_out: Sequence[str]) -> str:
-    these = "them" if len(held_out) > 1 else "it"
     return (
         f"{what}: what the network knows is not OOD. train.py with this synthetic_ood=... trains "
-        "without "
-        f"{these}; synthetic_ood=corruptions makes an OOD set that holds out no class"
+        f"without {listed(held_out)}; synthetic_ood=corruptions makes an OOD set that holds out no "
+        "class"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +54,11 @@ def fitting_trainer(
         loggers: what the training writes to.
         data: returns the DataModule, in case its size decides how long the training is.
     """
-    configured = [
-        nodes.build(cfg, f"callbacks.{name}", **_callback_arguments(cfg, name, run))
-        for name in cfg.callbacks or {}
-    ]
+    configured = []
+    for name, node in (cfg.callbacks or {}).items():
+        of_checkpoints = "dirpath" in inspect.signature(nodes.target(node)).parameters
+        place = {"dirpath": str(checkpoints.folder(run))} if of_checkpoints else {}
+        configured.append(nodes.build(cfg, f"callbacks.{name}", **place))
     trainer = _trainer(cfg, [*configured, *callbacks], logger=loggers, **_length(cfg, data))
     if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:  # not a user's own
         trainer.strategy.checkpoint_io = WholeCheckpointIO()
@@ -108,38 +109,41 @@ def check_machine(trainer: Settings) -> None:
         )
 
 
-def check_processes(trainer: L.Trainer) -> None:
-    """Raises :class:`UserError` where torchrun has started more processes than the Trainer joins.
+def check_trainer(cfg: DictConfig, settings: Settings, trains: bool) -> None:
+    """Checks the Trainer of a job before anything is built.
 
-    Each would do all the work, and write the same files.
+    Args:
+        cfg: of the job.
+        settings: the same, resolved.
+        trains: whether a network is trained.
+
+    Raises:
+        UserError: see :func:`check_machine`; torchrun has started more processes than the Trainer
+            joins, each of which would do all the work and write the same files; the training has no
+            steps, so that it leaves no weights behind, or the devices do not divide
+            ``data.batch_size``.
     """
+    from ood_lab.data.datamodules.preparation_steps import Loading
+
+    check_machine(settings["trainer"])
+    devices = dry_trainer(cfg).world_size
     started = int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
-    if trainer.world_size < started:
+    if devices < started:
         here = int(os.environ.get("LOCAL_WORLD_SIZE", started))
         nodes = f" trainer.num_nodes={started // here}" if started > here else ""
         raise UserError(
-            f"torchrun has started {started} processes, and the Trainer works with "
-            f"{trainer.world_size}: give trainer=ddp trainer.devices={here}{nodes}, or "
-            "trainer=ddp_cpu with the same on a CPU"
+            f"torchrun has started {started} processes, and the Trainer works with {devices}: give "
+            f"trainer=ddp trainer.devices={here}{nodes}, or trainer=ddp_cpu with the same on a CPU"
         )
-
-
-def check_batch_size(data: Mapping[str, Any], trainer: L.Trainer) -> None:
-    """Raises :class:`UserError` where the devices do not divide ``data.batch_size``."""
-    from ood_lab.data.datamodules.preparation_steps import Loading
-
-    devices = trainer.world_size
-    Loading(data.get("batch_size", devices)).on_each(devices)
-
-
-def check_length(trainer: Settings) -> None:
-    """Raises :class:`UserError` for a training of no steps, which leaves no weights behind."""
+    if not trains:
+        return
     for key in ("max_epochs", "max_steps"):
-        if trainer.get(key) == 0:
+        if settings["trainer"].get(key) == 0:
             raise UserError(
                 f"trainer.{key}=0 trains nothing: give at least 1; {command('eval')} scores "
                 "weights unchanged, with model.pretrained=true, model.weights=FILE or ckpt=RUN"
             )
+    Loading(settings["data"].get("batch_size", devices)).on_each(devices)
 
 
 def check_detector_device(device: str) -> None:
@@ -166,11 +170,6 @@ def _trainer(cfg: DictConfig, callbacks: list[L.Callback], **settings: Any) -> L
         settings.setdefault("max_epochs", 1)  # nothing is trained
     trainer: L.Trainer = nodes.build(cfg, "trainer", callbacks=callbacks, **settings)
     return trainer
-
-
-def _callback_arguments(cfg: DictConfig, name: str, run: Path) -> dict[str, str]:
-    wants = "dirpath" in inspect.signature(nodes.target(cfg.callbacks[name])).parameters
-    return {"dirpath": str(checkpoints.folder(run))} if wants else {}
 
 
 def _length(cfg: DictConfig, data: Callable[[], OODDataModule]) -> dict[str, int]:

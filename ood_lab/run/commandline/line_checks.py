@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from ood_lab.common.credentials import check_secret
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.grouping import distinct, grouped
 from ood_lab.common.hints import missing_path
 from ood_lab.common.hints import nearest as nearest_names
 from ood_lab.run.commandline.composition import composed, leaves, target_name
@@ -33,8 +34,6 @@ from ood_lab.scripts import CONF, OWN_CONF, conf_files, is_group
 
 #: Most options that a message lists.
 _SHOWN = 60
-#: A package line below other comments, of which the first is none of Hydra's.
-_LATE_HEADER = re.compile(r"(?!\s*# @)(?:[ \t]*(?:#.*)?\n)+(# @package .*)")
 #: Most characters of the name of a set of images.
 _LONGEST = 100
 
@@ -119,7 +118,6 @@ def check_line(script: str, overrides: Sequence[str], sweep: bool = True) -> Dic
     """
     options = [options_of(override) for override in overrides]
     for override in overrides:
-        _check_header(override)
         if parsed(override).is_sweep_override() and not sweep:
             key, _, value = override.partition("=")
             raise UserError(
@@ -179,32 +177,13 @@ def _check_choice(override: Override) -> None:
     if not options:
         inner = sorted(f"{group}/{path.name}" for path in (CONF / group).iterdir())
         raise UserError(f"'{group}' has no choices of its own, {listed(inner)} have")
-    choices = [*map(str, _listed(override.value()))]
+    value = override.value()
+    choices = [*map(str, value if isinstance(value, list) else [value])]
     for choice in choices:
         if choices.count(choice) > 1:
             raise UserError(f"{group} names {choice} twice: leave one of them out")
         if choice not in options:
             raise UserError(f"{group}={choice} is unknown. {nearest(choice, options)}")
-
-
-def _check_header(override: str) -> None:
-    """Looks in the chosen files for a package line that Hydra would silently ignore.
-
-    Raises:
-        UserError: ``# @package`` is not the first line, so it would be an ordinary comment.
-    """
-    group = parsed(override).key_or_group
-    names = {str(name) for value in values_of(override) for name in _listed(value)}
-    for file in conf_files(group) if is_group(group) else ():
-        late = _LATE_HEADER.match(file.read_text(encoding="utf-8")) if file.stem in names else None
-        if late:
-            raise UserError(
-                f"{file}: Hydra reads '{late[1]}' only at the very top: make it the first line"
-            )
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _check_key(override: Override, cfg: DictConfig) -> None:
@@ -285,20 +264,17 @@ def _parent_of(cfg: Any, key: str) -> Any:
 
 def _near_keys(key: str, keys: Sequence[str]) -> list[str]:
     """Up to three keys with the same name, with a similar name, or similar as a whole."""
-    *parents, leaf = key.split(".")
+    parent, leaf = key.rpartition(".")[0], _leaf(key)
     leaf = SYNONYMS.get(leaf, leaf)
-    same = [k for k in keys if _leaf(k) == leaf]
-    if not parents and same:
-        return _highest(same)
-    names = nearest_names(leaf, {_leaf(k) for k in keys}, 0.6)
+    by_leaf = grouped((_leaf(k), k) for k in keys)
     # A word of a longer name matches as well: epochs, in max_epochs.
-    names += sorted({_leaf(k) for k in keys if leaf in _leaf(k).split("_")})
-    similar = [k for name in dict.fromkeys(names) for k in keys if _leaf(k) == name]
-    if not parents:
-        return _highest(similar)
-    close = nearest_names(key, keys, 0.6)
-    inside = [k for k in similar if k.rpartition(".")[0] == ".".join(parents)]
-    return list(dict.fromkeys([*inside, *close, *_highest(same)]))[:3]
+    longer = sorted(name for name in by_leaf if leaf in name.split("_"))
+    names = distinct([*nearest_names(leaf, by_leaf, 0.6), *longer])
+    same, similar = by_leaf.get(leaf, []), [k for name in names for k in by_leaf[name]]
+    if not parent:
+        return _highest(same or similar)
+    inside = [k for k in similar if k.rpartition(".")[0] == parent]
+    return distinct([*inside, *nearest_names(key, keys, 0.6), *_highest(same)])[:3]
 
 
 def _highest(keys: Sequence[str]) -> list[str]:

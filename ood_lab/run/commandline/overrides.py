@@ -23,13 +23,25 @@ OF_SETS = ("data.ood.", "data.ood_val.", "data.csid.", "data.ood_groups.")
 #: ... and others.
 OPEN_KEYS = (
     *OF_SETS,
-    *("model.net.", "model.kwargs."),
-    *("lvlm.extra_body", "judge.extra_body", "reader.extra_body"),
+    "model.net.",
+    "model.kwargs.",
+    "lvlm.extra_body",
+    "judge.extra_body",
+    "reader.extra_body",
 )
 #: Beginnings of keys whose value is a path even if it looks like a number or a switch.
 _PATHS = (
-    *("ckpt", "data.root", "data.levels", "data.hierarchy", "data.outliers", "task.images"),
-    *("data.id.", "data.ood.", "data.ood_val.", "data.csid.", "paths."),
+    "ckpt",
+    "data.root",
+    "data.levels",
+    "data.hierarchy",
+    "data.outliers",
+    "task.images",
+    "data.id.",
+    "data.ood.",
+    "data.ood_val.",
+    "data.csid.",
+    "paths.",
 )
 _EQUALS = re.compile(r"""('[^']*'|"[^"]*")|(?<!\\)=""")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import netrc
 import os
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -19,7 +18,6 @@ PRESETS = ("auto", "openood", "paper")
 #: Columns of the page of ``--help``.
 WIDTH = 80
 _NAMES = 20  # columns of the names of groups and tasks
-_MANY = 3  # names that begin with the same word are shown as one
 
 
 def register_resolvers() -> None:
@@ -90,16 +88,9 @@ def _help_group(name: str, words: str, *ahead: str, _root_: DictConfig) -> str:
     """``name  words: choices``, the chosen ones and ``ahead`` first; cut at :data:`WIDTH`."""
     chosen = _root_.hydra.runtime.choices.get(name) or []
     first = [chosen] if isinstance(chosen, str) else list(chosen)
-    options = _families([path.stem for path in conf_files(name)])
+    options = [path.stem for path in conf_files(name)]
     line, choices = f"  {name:<{_NAMES}}{words}: ", dict.fromkeys([*first, *ahead, *options])
     return line + shorten(", ".join(choices), WIDTH - len(line), placeholder=" ...")
-
-
-def _families(names: Sequence[str]) -> list[str]:
-    """The names, with each family shortened to ``family_*``."""
-    short = {name: name.partition("_")[0] for name in names if "_" in name}
-    families = Counter(short.values())
-    return [f"{short[n]}_*" if families[short.get(n, "")] >= _MANY else n for n in names]
 
 
 def _help_tasks() -> str:

@@ -28,8 +28,14 @@ from ood_lab.common.errors import UserError
 
 #: States of jobs that will not run again; others, as COMPLETING, may be on their way to a requeue.
 _ENDED = (
-    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED"),
-    *("NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"),
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "TIMEOUT",
 )
 _WAITING = "PENDING"
 #: The controller remembers jobs for five minutes (MinJobAge): asked within them, it says how they
@@ -146,9 +152,8 @@ def going_on() -> str:
     if not ids:
         return ""
     arrays = " ".join(dict.fromkeys(job.partition("_")[0] for job in ids))
-    go, them = ("goes", "it") if len(ids) == 1 else ("go", "them")
     return (
-        f"{counted(len(ids), 'SLURM job')} {go} on; `scancel {arrays}` ends {them}. "
+        f"{counted(len(ids), 'SLURM job')} still to end: `scancel {arrays}` ends all. "
         "Once no job runs, the same command shows the results and runs what is missing"
     )
 

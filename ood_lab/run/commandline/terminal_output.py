@@ -19,7 +19,7 @@ from rich.text import Text as RichText
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError, one_line
-from ood_lab.common.grouping import grouped
+from ood_lab.common.grouping import distinct, grouped
 from ood_lab.common.progress import print_anywhere, print_line
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.table import Head, Table, name_cell
@@ -187,17 +187,16 @@ def print_jobs(lines: Sequence[Sequence[str]], jobs: Sequence[JobRow]) -> None:
         which = "all jobs" if len(hit) == len(jobs) > 1 else f"job {', '.join(hit)}"
         line = RichText.assemble((f"{which}:", "bold red"), " ", problem)
         print_line(line, Console())
-    found = grouped(
+    networks = grouped(
         ((job.network, *job.cells.values()), str(number))
         for number, job in enumerate(jobs, 1)
         if job.network
     )
-    for numbers in found.values():
+    for numbers in networks.values():
         if len(numbers) > 1:
-            which = "all jobs" if len(numbers) == len(jobs) else f"jobs {', '.join(numbers)}"
             print_line(
-                f"{which}: one network and one result, which counts once (a head that is fitted on "
-                "frozen features depends on no seed)",
+                f"jobs {', '.join(numbers)}: one network and one result, which counts once (a head "
+                "that is fitted on frozen features depends on no seed)",
                 Console(),
             )
 
@@ -208,7 +207,7 @@ def job_table(differences: Sequence[str], jobs: Sequence[JobRow]) -> Table:
         {"job": str(number), "differs by": line, **job.cells}
         for number, (line, job) in enumerate(zip(differences, jobs, strict=True), 1)
     ]
-    heads = list(dict.fromkeys(heading for row in rows for heading in row))
+    heads = distinct(heading for row in rows for heading in row)
     cells = [
         [name_cell(row.get(head, ""), tone="bad" if job.problems else "") for head in heads]
         for row, job in zip(rows, jobs, strict=True)

@@ -21,6 +21,7 @@ from ood_lab.common.arguments import Settings
 from ood_lab.common.english import first_of
 from ood_lab.common.file_records import Stamp, ends_sha256, file_sha256, stamp
 from ood_lab.common.files import read_table, write_table
+from ood_lab.common.grouping import distinct
 from ood_lab.common.installed_packages import target_sources
 from ood_lab.run.building import checkpoints
 from ood_lab.run.commandline.composition import leaves
@@ -186,7 +187,7 @@ def _compare(
             log.warning("%s, which this run was made from, is no longer there", key)
         else:
             others.append(key)
-    return list(dict.fromkeys(data)), others
+    return distinct(data), others
 
 
 def _changed_sets(

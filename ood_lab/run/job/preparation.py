@@ -69,7 +69,9 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
         raise UserError(f"seed={settings['seed']}: give a whole number from 0 to {2**32 - 1}")
     _check_name(str(cfg.name))
     ignored = ignored_by(cfg)
-    told = without_keys(_of_any_seed(cfg, settings), ignored)
+    # With 0 wherever a value names the seed: all seeds share a hash.
+    of_any_seed = OmegaConf.merge(cfg, {"seed": 0})
+    told = without_keys(_resolved(of_any_seed), ignored)  # type: ignore[arg-type]
     if "synthetic_ood" not in ignored and (synthetic_ood := graded_of(settings)) is not None:
         told["synthetic_ood"] = plain(
             synthetic_ood
@@ -132,13 +134,6 @@ def _shortened(cfg: DictConfig) -> DictConfig:
     return cfg
 
 
-def _of_any_seed(cfg: DictConfig, settings: Settings) -> Settings:
-    """The settings with 0 wherever a value names the seed, so that all seeds share a hash."""
-    if cfg.seed == 0:
-        return settings
-    return _resolved(OmegaConf.merge(cfg, {"seed": 0}))  # type: ignore[arg-type]
-
-
 def _check_name(name: str) -> None:
     """Raises :class:`UserError` for a name that would lead outside the folder of all runs."""
     path = Path(name)
@@ -199,11 +194,9 @@ def values_explained() -> Iterator[None]:
     """Reports a value that is missing or cannot be resolved as a user error."""
     try:
         yield
-    except MissingMandatoryValue as error:
-        raise UserError(f"give a value to {error.full_key}=...") from error
-    except InterpolationToMissingValueError as error:
-        found = re.search(r"Missing mandatory value: (\S+)", str(error))
-        raise UserError(f"give a value to {found[1] if found else error}=...") from error
+    except (MissingMandatoryValue, InterpolationToMissingValueError) as error:
+        key = re.search(r"Missing mandatory value: (\S+)", str(error))
+        raise UserError(f"give a value to {key[1] if key else error}=...") from error
     except InterpolationResolutionError as error:
         text = str(error).splitlines()[0]
         text = re.sub(r"^\w+ raised while resolving interpolation: ", "", text).strip('"')

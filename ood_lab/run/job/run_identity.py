@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from ood_lab.common.arguments import Settings
-from ood_lab.common.file_records import text_sha256
+from ood_lab.common.file_records import json_sha256
 from ood_lab.common.files import packaged_table
 
 #: Keys that change no number; everything else is hashed.
@@ -25,5 +24,4 @@ def telling(config: Settings, prefix: str = "") -> dict[str, Any]:
 
 def config_hash(config: Settings) -> str:
     """First 10 hex digits of the SHA-256 of everything in ``config`` that can change a number."""
-    text = json.dumps(telling(config), sort_keys=True, default=str)
-    return text_sha256(text)[:10]
+    return json_sha256(telling(config))[:10]

@@ -67,7 +67,10 @@ def job(cfg: DictConfig) -> Iterator[Workspace]:
     finally:
         _leave_frameworks(failed)
         this.run_folder.close()
-        _restore(before)
+        # Lightning's DDP launcher leaves these; the next job of a sweep starts its own processes.
+        for name in (*DDP_VARIABLES, JOB_VARIABLE):
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 @contextmanager
@@ -162,10 +165,3 @@ def _fail(error: Exception, cfg: DictConfig, folder: Path | None = None) -> NoRe
         file = Path(cfg.paths.outputs) / str(cfg.name) / FAILURES
         record_failure(file, running_overrides(), folder, error)
     raise error
-
-
-def _restore(before: dict[str, str]) -> None:
-    """Undoes what Lightning's DDP launcher left, so a sweep's next job starts its own processes."""
-    for name in (*DDP_VARIABLES, JOB_VARIABLE):
-        os.environ.pop(name, None)
-    os.environ.update(before)

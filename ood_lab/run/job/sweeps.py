@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 import sys
 import time
@@ -35,7 +33,7 @@ log = logging.getLogger(__name__)
 #: The jobs that failed and how to repeat them, beside the run folders of one name.
 FAILURES = "failures.csv"
 _TIME = "%Y-%m-%dT%H:%M:%S%z"
-_COLUMNS = ("time", "overrides", "folder", "error", "traceback")
+_COLUMNS = ["time", "overrides", "folder", "error", "traceback"]
 
 
 def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) -> int:
@@ -55,7 +53,9 @@ def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) ->
         stopped = error
         reasons = _reasons(error, len(lines))
     except KeyboardInterrupt:
-        if going := _going_on():
+        # Jobs on a cluster, which a Ctrl-C here does not end.
+        slurm = sys.modules.get("ood_lab.run.commandline.slurm_jobs")
+        if slurm and (going := slurm.going_on()):
             stop(f"interrupted: {going}", INTERRUPTED)
         raise
     jobs = [swept_job(script, o, reason, began) for o, reason in zip(lines, reasons, strict=True)]
@@ -80,12 +80,6 @@ def _reasons(error: Exception, jobs: int) -> list[str]:
     return [one_line(error)] * jobs
 
 
-def _going_on() -> str:
-    """The message about jobs on a cluster, which a Ctrl-C here does not end; empty without any."""
-    slurm = sys.modules.get("ood_lab.run.commandline.slurm_jobs")
-    return slurm.going_on() if slurm else ""
-
-
 def record_failure(
     file: Path, overrides: Sequence[str], folder: Path | None, error: Exception
 ) -> None:
@@ -98,14 +92,9 @@ def record_failure(
     log.error("its overrides: %s", line)
     trace = "".join(traceback.format_exception(error))
     now = time.strftime(_TIME)
-    create_with(file, _csv_line(_COLUMNS) + "\n")
-    append_lines(file, [_csv_line((now, line, str(folder or ""), one_line(error), trace))])
-
-
-def _csv_line(cells: Sequence[str]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(cells)
-    return line.getvalue()
+    row = pd.DataFrame([(now, line, str(folder or ""), one_line(error), trace)], columns=_COLUMNS)
+    create_with(file, row[:0].to_csv(index=False))
+    append_lines(file, [row.to_csv(index=False, header=False).removesuffix("\n")])
 
 
 def swept_job(script: str, line: Sequence[str], reason: str, began: str) -> JobRow:

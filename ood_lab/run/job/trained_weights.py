@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import reported_as
-from ood_lab.common.file_records import damaged, recorded, text_sha256
+from ood_lab.common.file_records import damaged, json_sha256, recorded
 from ood_lab.common.files import lock, read_json, write_text
 from ood_lab.common.grouping import without_keys
 from ood_lab.run.building import checkpoints
@@ -32,8 +32,21 @@ RECORD = "manifest.json"
 #: Groups of the configuration that no training reads. What they change in others, as the classes
 #: that ``synthetic_ood`` holds out of the data, is in the key on its own.
 EVALUATION = (
-    *("task", "detector", "detector_preset", "tuning", "report_by", "metrics", "synthetic_ood"),
-    *("clip", "annotations", "image_text", "concepts", "generator", "judge", "reader", "lvlm"),
+    "task",
+    "detector",
+    "detector_preset",
+    "tuning",
+    "report_by",
+    "metrics",
+    "synthetic_ood",
+    "clip",
+    "annotations",
+    "image_text",
+    "concepts",
+    "generator",
+    "judge",
+    "reader",
+    "lvlm",
 )
 #: Sets that a training reads, where the data has them.
 _READ = ("train", "val", "outliers")
@@ -50,8 +63,7 @@ def training_key(settings: Settings, data: OODDataModule, files: list[tuple[str,
     told = without_keys(telling(settings), (*EVALUATION, "ckpt"))
     sets = {name: data.splits[name].identity for name in _READ if name in data.splits}
     facts = [told, sets, data.classes, vars(data.labels), str(data.image_size), files]
-    text = json.dumps(facts, sort_keys=True, default=str)
-    return text_sha256(text)[:10]
+    return json_sha256(facts)[:10]
 
 
 @dataclass

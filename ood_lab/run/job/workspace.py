@@ -498,21 +498,12 @@ class Workspace:
         else:  # objects that are never built need not be loaded to be checked
             nodes.check_nodes(settings["task"], "task")
         if self.trains or {"trainer", "extractor"} & self.uses:
-            from ood_lab.run.building.trainers import (
-                check_batch_size,
-                check_length,
-                check_machine,
-                check_processes,
-                dry_trainer,
-            )
+            from ood_lab.run.building.trainers import check_trainer
 
-            check_machine(settings["trainer"])
-            check_processes(trainer := dry_trainer(self.cfg))
+            check_trainer(self.cfg, settings, self.trains)
             if self.trains:
                 from ood_lab.run.building.networks import check_loss
 
-                check_length(settings["trainer"])
-                check_batch_size(settings["data"], trainer)
                 check_loss(self.cfg)
         if "detectors" in self.uses:
             from ood_lab.run.building.trainers import check_detector_device

@@ -13,6 +13,7 @@ import wandb
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
+from ood_lab.common.grouping import distinct
 from ood_lab.metrics import metric_of
 from ood_lab.report.rendering.page import flatten
 from ood_lab.report.results_lookup import RunView
@@ -84,11 +85,11 @@ def compared(runs: Sequence[FinishedRun]) -> Compared:
     ranking = ranking.sort_values(ascending=False, kind="stable")
     return Compared(
         sorted({run.name for run in runs}),
-        list(dict.fromkeys(m for view in views for m in view.headlines)),
+        distinct(m for view in views for m in view.headlines),
         list(map(str, ranking.index)),
-        list(dict.fromkeys(s for view in views for s in view.sets)),
+        distinct(s for view in views for s in view.sets),
         _differing([dict(flatten(run.config)) for run in runs]),
-        list(dict.fromkeys(key for table in tables for key in summary_values(table))),
+        distinct(key for table in tables for key in summary_values(table)),
     )
 
 

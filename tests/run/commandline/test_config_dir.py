@@ -78,11 +78,9 @@ def test_a_network_from_the_current_folder(own, capsys):
         ),
         (["--config-dir", "cnf"], "'cnf' does not exist; nearest: "),
         (["--config-dir", "conf", "detector=mine", "seeed=1"], "'seeed'. Did you mean seed?"),
-        (["--config-dir", "conf", "detector=[late]"], "make it the first line"),
     ],
 )
 def test_mistakes_are_one_line(own, line, message, capsys):
-    (own / "detector" / "late.yaml").write_text("# my own\n# @package _global_\ndetector: {}\n")
     assert call("eval.py", *line, "logger=none") == 1
     (error,) = capsys.readouterr().err.splitlines()
     assert message in error

@@ -43,7 +43,7 @@ WITHOUT_TORCH = {
 BEFORE_TRAINING = {
     "draws": (
         ["metrics.n_bootstrap=1e12"],
-        "metrics.n_bootstrap=1000000000000.0: give a number up to 100000",
+        "metrics.n_bootstrap=1000000000000.0: give a whole number",
     ),
     "size": (
         ["model.backbone.input_size=-3"],

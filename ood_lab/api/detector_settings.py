@@ -69,8 +69,8 @@ def chosen_detectors(chosen: Chosen, preset: str) -> Detectors:
 
 def default_grids(detectors: Detectors) -> dict[str, Any]:
     """The settings that a tuning tries of these detectors, as their YAML lists them."""
-    nodes = {f.stem: OmegaConf.load(f) for f in conf_files("detector") if f.stem in detectors}
-    grids = (OmegaConf.select(node, "tuning.grids", default={}) for node in nodes.values())
+    nodes = (OmegaConf.load(file) for file in conf_files("detector") if file.stem in detectors)
+    grids = (OmegaConf.select(node, "tuning.grids", default={}) for node in nodes)
     return {
         name: OmegaConf.to_container(grid) for of_file in grids for name, grid in of_file.items()
     }

@@ -7,7 +7,6 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,11 @@ from ood_lab.common.random_streams import Resampling
 from ood_lab.data.dataset import ID_SPLITS, RESERVED
 from ood_lab.detectors import Detector, named, unserved, unsuited
 from ood_lab.detectors.base import Detectors, Reasons
-from ood_lab.evaluation.detector_fitting import cut_at
+from ood_lab.evaluation.detector_fitting import bank_rows, cut_at
 from ood_lab.evaluation.detector_tuning import OUTLIERS, Grid, Tuning
 from ood_lab.evaluation.id_accuracy import accuracy_warnings, check_id_accuracy
 from ood_lab.evaluation.near_copies import NearCopies, with_scenes
-from ood_lab.evaluation.network_passes import ScoringInput
-from ood_lab.evaluation.pipeline import EvaluatedSets, EvaluationOutcome, MethodScores
+from ood_lab.evaluation.pipeline import EvaluationOutcome, MethodScores, ScoringInput
 from ood_lab.evaluation.published.verification import Verification, numbers_of, verify
 from ood_lab.evaluation.shift.shift_rulers import neighbour_of, ruler_note, why_no_class
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn, statistics_of_sets
@@ -51,7 +49,6 @@ from ood_lab.report.detection.detection_page import detection_blocks, write_repo
 from ood_lab.report.detection.detection_tables import main_table
 from ood_lab.report.rendering.prose import load_template
 from ood_lab.report.rendering.terminal import print_blocks
-from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.image_columns import CLASS_UNITS, MADE_OF, SEVERAL
 from ood_lab.schema.results import CORE
 from ood_lab.schema.run_record import Facts, RunRecord
@@ -98,8 +95,8 @@ class EvaluationResult(EvaluationOutcome):
     def _repr_html_(self) -> str:
         """The table of detectors and OOD sets, with its warnings above."""
         return load_template("rendering/outcome.html.j2").render(
-            table=main_table(self._view),
-            sentence=self._view.fpr95,
+            table=main_table(self.view),
+            sentence=self.view.fpr95,
             warnings=self.warnings,
             refused=self.skipped,
         )
@@ -120,10 +117,6 @@ class EvaluationResult(EvaluationOutcome):
         causes = self.verdict.causes.reindex(columns=[*CORE, *CAUSE.keys])
         return MeasuredShift(self.verdict.shift, causes)
 
-    @property
-    def _view(self) -> RunView:
-        return RunView(self.everything, self.best, self.record)
-
     def save(self, folder: Path | str) -> Path:
         """Writes what a run writes: results, scores and tests between detectors.
 
@@ -141,7 +134,7 @@ class EvaluationResult(EvaluationOutcome):
         The figures are PNG and SVG files in ``<path without .html>_figures``.
         """
         page = Path(path)
-        return write_report(page, self._view, self.scores, figures=f"{page.stem}_figures")
+        return write_report(page, self.view, self.scores, figures=f"{page.stem}_figures")
 
     def verify(self, row: str, dataset: str, references: str | Path | None = None) -> Verification:
         """Compares the numbers with published ones, as ``task=verify`` does.
@@ -157,7 +150,7 @@ class EvaluationResult(EvaluationOutcome):
     def __str__(self) -> str:
         """The tables of a run, 80 columns wide, in the characters of the terminal."""
         console = Console(file=io.StringIO(), width=80, no_color=True)
-        print_blocks([*detection_blocks(self._view), *self.verdict.blocks(full=True)], console)
+        print_blocks([*detection_blocks(self.view), *self.verdict.blocks(full=True)], console)
         text = console.file.getvalue()  # type: ignore[attr-defined]
         code = sys.stdout.encoding or "utf-8"
         return text.encode(code, "replace").decode(code)
@@ -233,7 +226,6 @@ def evaluate(
         n = max(1, round(VAL_SHARE * group_count(of_train)))
         sets["val"], sets["train"] = cut_at(of_train, n, seed)
     chosen = chosen_detectors(detectors, detector_preset)
-    in_words = partial(in_python, chosen=chosen)
     selection = _tuning(tuning, list(tuning_ood), tuning_grids, chosen)
     selection.check_content(
         [*csid, *ood],
@@ -241,15 +233,8 @@ def evaluate(
     )
     evaluated = ["test", *csid, *ood]
     usable, refused = _with_columns(chosen, sets, evaluated)
-    inputs = ScoringInput(usable=usable, refused=refused, banks=sets, copies=copies)
     grouped = any(sets[name].groups is not None for name in evaluated)
-    scored = EvaluatedSets(
-        rows={name: _score_rows(name, sets[name], grouped) for name in evaluated},
-        ood=list(ood),
-        csid=list(csid),
-        shift_order=shift_order,
-        groups=groups or {},
-    )
+    rows = {name: _score_rows(name, sets[name], grouped) for name in evaluated}
     record = RunRecord(
         model=model,
         classes=list(map(str, range(of_test.classes))),
@@ -258,6 +243,7 @@ def evaluate(
         fpr95_positive=fpr95_positive,
         csid=list(csid),
         shift_order=list(shift_order),
+        ood_groups={group: list(names) for group, names in (groups or {}).items()},
         warnings=[*shared, *copies.sentences],
     )
     if of_test.label_classes is None:
@@ -267,26 +253,32 @@ def evaluate(
     resampling = Resampling(n_bootstrap, seed)
     shift = precision = None
     if "features" in of_train.gives:
-        rows, record.distance = shift_of(of_train, of_test, {n: sets[n] for n in ood}, resampling)
-        shift = SHIFT.table(rows.assign(encoder=model), model=None, seed=seed)
+        values, record.distance = shift_of(of_train, of_test, {n: sets[n] for n in ood}, resampling)
+        shift = SHIFT.table(values.assign(encoder=model), model=None, seed=seed)
     if (targets := of_test.columns.get(TARGETS)) is not None:
         precision = map_of(of_test.logits.numpy(), targets.numpy(), model, resampling)
+    inputs = ScoringInput(
+        usable=usable,
+        refused=refused,
+        banks=sets,
+        copies=copies,
+        ood=list(ood),
+        shift=shift,
+        statistics=_statistics({name: sets[name] for name in evaluated}, rows),
+    )
     with explained(usable):
         result = EvaluationResult.of(
-            MethodScores.of(inputs, scored, selection, seed, in_words),
-            scored,
+            MethodScores.of(inputs, rows, selection, seed),
+            inputs,
             record,
             metrics={"fpr95_positive": fpr95_positive, "n_bootstrap": n_bootstrap},
             seed=seed,
             model_seed=seed,
             accuracy=accuracy,
-            copies=copies,
             id_map=precision,
-            shift=shift,
-            statistics=_statistics({name: sets[name] for name in evaluated}, scored.rows),
         )
-    record.refused = {name: in_words(reason) for name, reason in refused.items()}
-    record.warnings = [in_words(warning) for warning in record.warnings]
+    record.refused = {name: in_python(reason, chosen) for name, reason in refused.items()}
+    record.warnings = [in_python(warning, chosen) for warning in record.warnings]
     for warning in record.warnings:
         log.warning(warning)
     return result
@@ -296,10 +288,8 @@ def _check_names(
     ood: Mapping[str, Features], csid: Mapping[str, Features], tuning_ood: Mapping[str, Features]
 ) -> None:
     """Raises a :class:`UserError` where sets have no names, or two of them one."""
-    if not isinstance(ood, Mapping):
-        raise UserError("ood holds the OOD sets by name: write `ood={'name': bank}`")
-    if not ood:
-        raise UserError("there is no OOD set: write `ood={'name': bank}`")
+    if not isinstance(ood, Mapping) or not ood:
+        raise UserError("there is no OOD set with a name: write `ood={'name': bank}`")
     places: dict[str, str] = {}
     for place, sets in {"ood": ood, "csid": csid, "tuning_ood": tuning_ood}.items():
         for name in sets:
@@ -337,9 +327,8 @@ def _tuning(
         return named({name: type(detector)(**detector.settings | settings)})[name]
 
     tuning = Tuning(mode, sets, default_grids(chosen) if grids is None else grids, build)
-    if mode != "none":
-        with explained(chosen):
-            tuning.check_grids(chosen)
+    with explained(chosen):
+        tuning.check_grids(chosen)
     return tuning
 
 
@@ -378,11 +367,7 @@ def _with_columns(
             f"{lacking} with extract_features(..., detectors=['{name}'])"
         )
 
-    usable, refused = split_by_reason(detectors, reason)
-    if not usable:
-        reasons = "; ".join(f"{name}: {text}" for name, text in refused.items())
-        raise UserError(f"no chosen detector works here. {reasons}")
-    return usable, refused
+    return split_by_reason(detectors, reason)
 
 
 def _several_labels(sets: Banks) -> Banks:
@@ -423,8 +408,7 @@ def _check_one_head(sets: Banks) -> None:
 
 
 def _score_rows(name: str, bank: FeatureBank, grouped: bool) -> pd.DataFrame:
-    columns = {"index": bank.index, "label": bank.labels, "pred": bank.predictions}
-    rows = pd.DataFrame({"dataset": name, **{key: v.numpy() for key, v in columns.items()}})
+    rows = bank_rows(name, bank)
     if grouped:
         of = rows["index"].astype(str) if bank.groups is None else bank.groups.numpy().astype(str)
         rows[MADE_OF] = (f"{name} " if bank.groups is None else "group ") + of.astype(object)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from ood_lab.api.detector_settings import Chosen, chosen_detectors, in_python
+from ood_lab.api.detector_settings import Chosen, chosen_detectors, explained, in_python
 from ood_lab.api.image_batches import (
     Head,
     Images,
@@ -29,7 +29,7 @@ from ood_lab.common.file_records import text_sha256
 from ood_lab.common.tensor_arithmetic import largest_difference
 from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
-from ood_lab.evaluation.split_features import split_by_columns
+from ood_lab.evaluation.split_features import columns_for, split_by_columns
 from ood_lab.features.bank import TILES, Banks, FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import NetworkIdentity
 from ood_lab.features.extraction_hooks import TilesColumn
@@ -89,12 +89,25 @@ def features_from_arrays(
         UserError: neither features nor logits, shapes that do not fit, values that are not finite,
             or logits that are not those of the head.
     """
-    if head is None:
-        x, z = _without_head(features, logits)
-        weight, bias = weight_and_bias(None)
-    else:
-        x, z, weight, bias = _with_head(features, logits, head)
-    n = len(x)
+    x = None if features is None else matrix_of(features, "features")
+    z = None if logits is None else matrix_of(logits, "logits")
+    weight, bias = weight_and_bias(None)
+    if head is not None:
+        weight, bias = head_arrays(head)
+        z = _logits_of_head(x, z, weight, bias)
+    elif z is not None:
+        kind = probabilities(z)
+        if kind == "softmax":
+            log.warning("logits are probabilities: their logarithms serve as logits")
+        z = as_logits(z, kind)
+    arrays = [of for of in (x, z) if of is not None]
+    if not arrays:
+        raise UserError("give features [N, D], logits [N, C], or both")
+    n = len(arrays[0])
+    nothing = torch.empty(n, 0)
+    x, z = nothing if x is None else x, nothing if z is None else z
+    if len(z) != n:
+        raise UserError(f"there are {n:,} features and {len(z):,} logits")
     y, columns = _labels(labels, n, label_classes or z.shape[1] or None)
     record, together = BankRecord(network=str(network or "")), groups_of(groups, n)
     return FeatureBank(
@@ -102,32 +115,27 @@ def features_from_arrays(
     )
 
 
-def _with_head(
-    features: ArrayLike | None, logits: ArrayLike | None, head: Head
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Features, logits, and weight and bias of the head."""
-    if features is None:
+def _logits_of_head(x: Tensor | None, z: Tensor | None, weight: Tensor, bias: Tensor) -> Tensor:
+    """Those that are given, ``z``, once they are seen to be the ones of the head; else its own."""
+    if x is None:
         raise UserError("a head is given without features: give features [N, D] too")
-    x = matrix_of(features, "features")
-    weight, bias = head_arrays(head)
     if weight.shape[1] != x.shape[1]:
         raise UserError(
             f"features {list(x.shape)} do not fit the head {list(weight.shape)}: give the input of "
             "the last linear layer, [N, D], and a head [C, D]"
         )
-    z = x @ weight.T + bias
-    if logits is None:
-        return x, z, weight, bias
-    z_given = matrix_of(logits, "logits")
-    if z_given.shape != z.shape:
-        raise UserError(f"logits {list(z_given.shape)} should be {list(z.shape)}")
-    error = largest_difference(z_given, z)
-    if error > 1e-3 * max(1.0, float(z.abs().max())):
+    of_head = x @ weight.T + bias
+    if z is None:
+        return of_head
+    if z.shape != of_head.shape:
+        raise UserError(f"logits {list(z.shape)} should be {list(of_head.shape)}")
+    error = largest_difference(z, of_head)
+    if error > 1e-3 * max(1.0, float(of_head.abs().max())):
         raise UserError(
             f"the logits are not those of the head: off by {error:.2g}; are these the "
             "features that the last layer got, and its own weights?"
         )
-    return x, z_given, weight, bias
+    return z
 
 
 def _labels(labels: ArrayLike | None, n: int, classes: int | None) -> tuple[Tensor, Tensors]:
@@ -144,27 +152,6 @@ def _labels(labels: ArrayLike | None, n: int, classes: int | None) -> tuple[Tens
         log.warning("labels [N, C] have a single 1 in each row: its column is taken as the class")
         return torch.from_numpy(values.argmax(axis=1)), {}
     return torch.full((n,), SEVERAL), {TARGETS: torch.from_numpy(values.astype(bool))}
-
-
-def _without_head(features: ArrayLike | None, logits: ArrayLike | None) -> tuple[Tensor, Tensor]:
-    """Features and logits; those that are missing have no column."""
-    arrays = [
-        matrix_of(values, name)
-        for name, values in (("features", features), ("logits", logits))
-        if values is not None
-    ]
-    if not arrays:
-        raise UserError("give features [N, D], logits [N, C], or both")
-    if len({len(values) for values in arrays}) > 1:
-        raise UserError(f"there are {len(arrays[0]):,} features and {len(arrays[1]):,} logits")
-    nothing = torch.empty(len(arrays[0]), 0)
-    x = nothing if features is None else arrays[0]
-    if logits is None:
-        return x, nothing
-    kind = probabilities(arrays[-1])
-    if kind == "softmax":
-        log.warning("logits are probabilities: their logarithms serve as logits")
-    return x, as_logits(arrays[-1], kind)
 
 
 def banks_of(train: Features, sets: Mapping[str, Features]) -> tuple[FeatureBank, Banks]:
@@ -268,14 +255,11 @@ def extract_features(
     backbone.label_classes = label_classes
     classes = label_classes or backbone.num_classes or None
     chosen = chosen_detectors(detectors, "openood") if detectors else {}
-    usable, refused = split_by_columns(chosen, backbone)
+    with explained(chosen):
+        usable, refused = split_by_columns(chosen, backbone)
     if refused:
-        reasons = "; ".join(in_python(reason, chosen) for reason in refused.values())
-        if not usable:
-            raise UserError(f"no chosen detector works on this network: {reasons}")
-        log.warning("left out: %s", reasons)
-    hooks = [detector.extraction_hook for detector in usable.values()]
-    columns = {hook.key: hook for hook in hooks if hook is not None}
+        log.warning("left out: %s", in_python("; ".join(refused.values()), chosen))
+    columns = {column.key: column for column in columns_for(usable)}
     if StatisticsColumn.reads(backbone, example):
         columns[StatisticsColumn.key] = StatisticsColumn()
     if first["image"].ndim == 5:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
 from typing import Any
 
 import numpy as np
@@ -199,28 +200,27 @@ def split_item(item: Any) -> tuple[Any, Any, Any]:
 
 def _grouped(items: Iterable[tuple[Any, Any, Any]]) -> Iterator[tuple[Any, Any, Any]]:
     """Single images ``[3, H, W]`` put together; batches unchanged."""
-    waiting: list[tuple[Any, Any, Any]] = []
-    for image, label, group in items:
-        single = isinstance(image, Tensor | np.ndarray) and image.ndim == 3
-        alike = single and (not waiting or image.shape == waiting[0][0].shape)
-        if waiting and (not alike or len(waiting) == SIZE):
-            yield _stacked(waiting)
-            waiting = []
-        if single:  # the next one may come in the same memory
-            waiting.append((tensor_of(image, "images"), _scalar(label), _scalar(group)))
-        else:
-            yield image, label, group.tolist() if isinstance(group, Tensor | np.ndarray) else group
-    if waiting:
-        yield _stacked(waiting)
+    for shape, run in groupby(items, lambda item: _shape_of_single(item[0])):
+        if shape is None:
+            for image, label, group in run:
+                several = isinstance(group, Tensor | np.ndarray)
+                yield image, label, group.tolist() if several else group
+            continue
+        while part := [  # copies, as the next one may come in the same memory
+            (tensor_of(image, "images"), _scalar(label), _scalar(group))
+            for image, label, group in islice(run, SIZE)
+        ]:
+            images, labels, groups = zip(*part, strict=True)
+            yield torch.stack(images), list(labels), list(groups)
+
+
+def _shape_of_single(image: Any) -> tuple[int, ...] | None:
+    single = isinstance(image, Tensor | np.ndarray) and image.ndim == 3
+    return tuple(image.shape) if single else None
 
 
 def _scalar(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor | np.ndarray | np.generic) else value
-
-
-def _stacked(waiting: list[tuple[Any, Any, Any]]) -> tuple[Tensor, list[Any], list[Any]]:
-    images, labels, groups = zip(*waiting, strict=True)
-    return torch.stack(images), list(labels), list(groups)
 
 
 def _check_batch(images: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import xxhash
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 from torch.utils.data import (
@@ -22,7 +23,6 @@ from torch.utils.data import (
 )
 
 from ood_lab.common.errors import UserError
-from ood_lab.common.tensor_arithmetic import random_numbers
 from ood_lab.features.bank import Banks
 from ood_lab.schema.arrays import Ints
 
@@ -34,18 +34,12 @@ _CONSTANT = 0.05
 
 def row_keys(rows: Tensor) -> Ints:
     """A 64-bit hash of each row of ``[N, ...]``: equal rows have equal keys."""
-    flat = rows.detach().reshape(len(rows), -1)
+    flat = rows.detach().flatten(1)
     flat = flat[:, :: max(1, -(-flat.shape[1] // _VALUES))]
-    ends = torch.iinfo(torch.int64)
-    factors = torch.randint(ends.min, ends.max, (flat.shape[1],), generator=random_numbers(0)) | 1
-    keys = [_hashed(part, factors.to(part.device)) for part in flat.split(_ROWS)]
-    return torch.cat(keys).cpu().numpy() if keys else np.empty(0, np.int64)
-
-
-def _hashed(rows: Tensor, factors: Tensor) -> Tensor:
-    # Integers wrap around, and their sum does not depend on its order, as that of floats does.
-    bits = (rows.float() + 0.0).contiguous().view(torch.int32).long() * 0x5851F42D4C957F2D
-    return ((bits ^ (bits >> 31)) * factors).sum(1)
+    # Of -0.0 and 0.0 the bits differ until 0.0 is added.
+    parts = ((part.float() + 0.0).cpu().contiguous().numpy() for part in flat.split(_ROWS))
+    keys = [xxhash.xxh3_64_intdigest(row) for part in parts for row in part]
+    return np.array(keys, np.uint64).astype(np.int64)
 
 
 def shared_rows(id_sets: Sequence[str], sets: Banks) -> Iterator[str]:
@@ -163,16 +157,13 @@ class EachImageOnce:
         if loader is not None and isinstance(self._dataset, Sized):
             total = len(self._dataset)
         workers = loader.num_workers if loader is not None and self._streams else 0
-        if workers > 1 and (bool((counts % workers == 0).all()) or (total and n > total)):
+        copied = workers > 1 and bool((counts % workers == 0).all())
+        if copied or (total is not None and n > total):
             raise UserError(
-                f"{n:,} images came from the loader and {len(counts):,} of them differ: each of "
-                f"its {workers} workers reads the whole {type(self._dataset).__name__}. Set "
-                "num_workers=0, or divide it in __iter__ by torch.utils.data.get_worker_info()"
-            )
-        if total is not None and n > total:
-            raise UserError(
-                f"{n:,} images came from a loader whose dataset has {total:,}: give a sampler with "
-                "each image once"
+                f"{n:,} images came from the loader and {len(counts):,} of them differ: give a "
+                "sampler with each image once. Where each worker reads the whole IterableDataset, "
+                "set num_workers=0, or divide it in __iter__ by "
+                "torch.utils.data.get_worker_info()"
             )
         if n > len(counts):
             log.warning(

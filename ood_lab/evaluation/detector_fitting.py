@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import pandas as pd
@@ -68,12 +68,10 @@ def each_that_works(
     detectors: Detectors,
     work: Callable[[str, Detector], _Result],
     refused: Reasons,
-    in_words: Callable[[str], str] = str,
 ) -> dict[str, _Result]:
     """``work`` of every detector, given its name and it.
 
-    Those that cannot be fitted are skipped with a warning, which ``in_words`` words, and go to
-    ``refused`` with the reason.
+    Those that cannot be fitted are skipped with a warning, and go to ``refused`` with the reason.
 
     Raises:
         UserError: none works.
@@ -84,19 +82,28 @@ def each_that_works(
             results[name] = work(name, detector)
         except DetectorRefusal as refusal:
             refused[name] = str(refusal)
-            log.warning("%s is skipped: %s", name, in_words(str(refusal)))
+            log.warning("%s is skipped: %s", name, refusal)
     if not results:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
-        raise UserError(f"no chosen detector works here. {reasons}")
+        raise none_works(refused)
     return results
+
+
+def none_works(refused: Reasons) -> UserError:
+    """The error where every chosen detector is refused, with the reason for each."""
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+    return UserError(f"no chosen detector works here. {reasons}")
+
+
+def bank_rows(name: str, bank: FeatureBank) -> pd.DataFrame:
+    """What the bank of a set says of its images, one row each: ``dataset, index, label, pred``."""
+    columns = {"index": bank.index, "label": bank.labels, "pred": bank.predictions}
+    return pd.DataFrame({"dataset": name, **{key: v.numpy() for key, v in columns.items()}})
 
 
 def rows_of(dataset: ImageDataset, bank: FeatureBank) -> pd.DataFrame:
     """The scores table of one set, without detectors yet: one row per image, in dataset order."""
-    table = pd.DataFrame({"dataset": dataset.name, "index": bank.index.numpy()})
-    table["path"] = dataset.table["path"].to_numpy()
-    table["label"] = bank.labels.numpy()
-    table["pred"] = bank.predictions.numpy()
+    table = bank_rows(dataset.name, bank)
+    table.insert(2, "path", dataset.table["path"].to_numpy())
     for column in dataset.table.columns.intersection([MADE_OF, *DEGREES]):
         table[column] = dataset.table[column].to_numpy()
     for level in LEVELS:
@@ -105,30 +112,37 @@ def rows_of(dataset: ImageDataset, bank: FeatureBank) -> pd.DataFrame:
     return table
 
 
-def score_banks(
-    parts: dict[str, pd.DataFrame],
-    banks: Banks,
-    detectors: Detectors,
-    refused: Reasons,
-    in_words: Callable[[str], str] = str,
-) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
-    """Fits every detector and scores; those that cannot work go to ``refused``.
+def fit_and_score(
+    parts: Mapping[str, pd.DataFrame], banks: Banks, name: str, detector: Detector
+) -> dict[str, float]:
+    """Fits a detector, and adds the column of its scores to the rows of the evaluated sets.
 
-    ``parts`` are the evaluated sets, ID test first: one row per image, to which every detector adds
-    its column. ``banks`` are of these sets, and of those that detectors are fitted on.
+    Args:
+        parts: the evaluated sets, one row per image.
+        banks: of these sets, and of those that detectors are fitted on.
+        name: of the column.
+        detector: not fitted.
 
     Returns:
-        The scores table and ``{detector: {fit_seconds, score_seconds}}``.
+        ``fit_seconds`` and ``score_seconds``.
     """
+    start = time.perf_counter()
+    fit_within_memory(detector, banks[detector.fit_split or "test"])
+    fitted = time.perf_counter()
+    scored = {split: checked_score(detector, banks[split]) for split in parts}
+    for split, values in scored.items():
+        parts[split][name] = values.numpy()
+    return {"fit_seconds": fitted - start, "score_seconds": time.perf_counter() - fitted}
 
-    def fit_and_score(name: str, detector: Detector) -> dict[str, float]:
-        start = time.perf_counter()
-        fit_within_memory(detector, banks[detector.fit_split or "test"])
-        fitted = time.perf_counter()
-        scored = {split: checked_score(detector, banks[split]) for split in parts}
-        for split, values in scored.items():
-            parts[split][name] = values.numpy()
-        return {"fit_seconds": fitted - start, "score_seconds": time.perf_counter() - fitted}
 
-    timing = each_that_works(detectors, fit_and_score, refused, in_words)
-    return pd.concat(parts.values(), ignore_index=True), timing
+def fit_and_held_out(
+    detector: Detector, banks: Banks, first: int, seed: int
+) -> tuple[FeatureBank, FeatureBank]:
+    """What a detector is fitted on, and the ID images of ``val`` to judge it on.
+
+    Where it is fitted on ``val`` itself, it gets ``first`` groups of it, and the others judge.
+    """
+    val = banks["val"]
+    if detector.fit_split == "val":
+        return cut_at(val, first, seed)
+    return banks[detector.fit_split or "val"], val

@@ -21,7 +21,7 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ID_SPLITS
 from ood_lab.detectors import Detector, checked_score
 from ood_lab.detectors.base import Detectors
-from ood_lab.evaluation.detector_fitting import cut_at, fit_within_memory
+from ood_lab.evaluation.detector_fitting import fit_and_held_out, fit_within_memory
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.image_groups import group_count
 from ood_lab.metrics import SortedScores
@@ -136,19 +136,18 @@ class Tuning:
             raise UserError(
                 f"tuning.sets={list(self.sets)} leaves no OOD set to evaluate: keep one out"
             )
-        if self.mode != "none":
-            self.check_grids(detectors)
+        self.check_grids(detectors)
 
-            def shared(name: str, names: Sequence[str]) -> list[str]:
-                images = [data.splits[other] for other in names]
-                return [str(part) for part in shared_content(images, data.splits[name])]
+        def shared(name: str, names: Sequence[str]) -> list[str]:
+            images = [data.splits[other] for other in names]
+            return [str(part) for part in shared_content(images, data.splits[name])]
 
-            self.check_content([*data.csid_names, *left], shared)
+        self.check_content([*data.csid_names, *left], shared)
         return left
 
     def check_grids(self, detectors: Detectors) -> None:
         """Raises :class:`UserError` where a grid is none, or of a detector that cannot be tuned."""
-        for name, grid in self.grids.items():
+        for name, grid in self.grids.items() if self.mode != "none" else ():
             check_known([name], detectors, "tuning.grids.{name}")
             if detectors[name].extraction_hook is not None:
                 raise UserError(
@@ -196,7 +195,8 @@ class Tuning:
         )
         chosen = {n: grid for n, grid in self.grids.items() if n in detectors and grid}
         for name, grid in chosen.items():
-            fit, identity = _fit_and_judge(detectors[name], banks, seed)
+            half = group_count(banks["val"]) // 2
+            fit, identity = fit_and_held_out(detectors[name], banks, half, seed)
             outliers = {s: banks[s] for s in self.sets} or synthetic_outliers(identity, seed)
             judge = partial(self._judged, name, grid, fit, {"val": identity, **outliers})
             self._choose(name, grid, judge, selection)
@@ -206,18 +206,18 @@ class Tuning:
         self,
         name: str,
         grid: Grid,
-        fit: FeatureBank | None,
+        fit: FeatureBank,
         banks: Banks,
         settings: Fields,
     ) -> Candidate | str:
         """The AUROCs under ``settings``, or why these cannot work here.
 
-        ``fit`` is what the detector is fitted on, None = nothing; ``banks`` are ``val``, the ID
-        images, then the sets of outliers.
+        ``fit`` is what the detector is fitted on; ``banks`` are ``val``, the ID images, then the
+        sets of outliers.
         """
         detector = self.build(name, **settings)
         try:
-            fit_within_memory(detector, banks["val"] if fit is None else fit)
+            fit_within_memory(detector, fit)
             scores = {s: checked_score(detector, bank).numpy() for s, bank in banks.items()}
         except UserError as error:
             return str(error)
@@ -271,16 +271,6 @@ def with_tuned(detectors: Detectors, tuned: Detectors) -> Detectors:
         if name + SUFFIX in tuned:
             both[name + SUFFIX] = tuned[name + SUFFIX]
     return both
-
-
-def _fit_and_judge(
-    detector: Detector, banks: Banks, seed: int
-) -> tuple[FeatureBank | None, FeatureBank]:
-    """The bank to fit on and the ID bank to judge on, without an image in both."""
-    val = banks["val"]
-    if detector.fit_split != "val":
-        return (banks[detector.fit_split] if detector.fit_split else None), val
-    return cut_at(val, group_count(val) // 2, seed)
 
 
 def _at_the_edge(name: str, best: Candidate, candidates: Sequence[Candidate]) -> list[str]:

@@ -82,22 +82,23 @@ class NearCopies:
         copies = pd.Series(False, scores.index)
         for name, rows in self.rows.items():
             copies |= (scores["dataset"] == name) & scores["index"].isin(rows)
-        of_id = scores["dataset"] == TEST
         table = []
-        for name in scores.loc[~of_id, "dataset"].unique():
-            of_ood = scores["dataset"] == name
-            if not copies[of_id | of_ood].any():
-                continue
-            left = [part & ~copies for part in (of_id, of_ood)]
-            for detector in detectors:
-                values = [scores.loc[part, detector] for part in (of_id, of_ood, *left)]
-                none = not all(map(len, values))
-                without = None if none else SortedScores.of(values[2], values[3]).auroc()
-                both = SortedScores.of(values[0], values[1]).auroc()
+        for name in scores.loc[scores["dataset"] != TEST, "dataset"].unique():
+            images = scores["dataset"].isin([TEST, name])
+            for detector in detectors if copies[images].any() else ():
+                both, without = (
+                    _auroc(scores.loc[part], name, detector) for part in (images, images & ~copies)
+                )
                 table.append(
                     {"dataset": name, "detector": detector, "auroc": both, "without": without}
                 )
         return table
+
+
+def _auroc(scores: pd.DataFrame, ood: str, detector: str) -> float | None:
+    """AUROC of a detector on a set; None without ID test images or without images of the set."""
+    inside, outside = (scores.loc[scores["dataset"] == name, detector] for name in (TEST, ood))
+    return SortedScores.of(inside, outside).auroc() if len(inside) and len(outside) else None
 
 
 def auroc_sentences(rows: Sequence[Facts], detector: str | None) -> list[str]:

@@ -5,25 +5,23 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pandas as pd
 
 from ood_lab.common.arguments import Settings
 from ood_lab.common.files import write_csv, write_table
-from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.detectors.base import COSTS, Detectors
-from ood_lab.evaluation.detector_fitting import rows_of, score_banks
+from ood_lab.detectors.base import COSTS, Detectors, Reasons
+from ood_lab.evaluation.detector_fitting import each_that_works, fit_and_score
 from ood_lab.evaluation.detector_tuning import Selection, Tuning, with_tuned
 from ood_lab.evaluation.near_copies import NearCopies, auroc_sentences
-from ood_lab.evaluation.network_passes import ScoringInput
 from ood_lab.evaluation.score_warnings import suspicious
 from ood_lab.evaluation.shift.image_distances import Distances
-from ood_lab.evaluation.streaming_scores import joined_scores
+from ood_lab.evaluation.streaming_scores import Fitted, add_scores
 from ood_lab.lvlm.scoring.membership_detector import MembershipScores, said_results
 from ood_lab.metrics import (
     VERDICT,
@@ -35,50 +33,43 @@ from ood_lab.metrics import (
     verdict_of,
 )
 from ood_lab.report.rendering.prose import sentences
+from ood_lab.report.results_lookup import RunView
 from ood_lab.report.shift.shift_tables import WORDS as SHIFT_WORDS
 from ood_lab.report.verdict import WORDS, Verdict
 from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import ID_TEST, joined, write_results
 from ood_lab.schema.run_record import Facts, RunRecord
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluatedSets:
-    """The sets of an evaluation.
+class ScoringInput:
+    """What detectors are fitted and scored on, and what else was measured of the images.
+
+    There are no banks on all but the main process.
 
     Attributes:
-        rows: the scores table of each set before any detector, ID test first; see
-            :func:`~ood_lab.evaluation.detector_fitting.rows_of`.
-        ood: names of the OOD sets.
-        csid: names of sets that count as ID (full spectrum).
-        shift_order: OOD sets from the slightest to the largest shift.
-        groups: OOD sets by group.
-        axes: columns of levels that results are about.
+        usable: detectors that the network supports.
+        refused: why it does not support the others.
+        banks: features of the sets, by name; with ``fitted``, what is left of the evaluated ones.
+        fitted: the detectors, where they were fitted before the images passed.
+        copies: near copies among the images.
+        ood: names of the OOD sets to evaluate.
+        shift: rows of the shift of the sets, where no image has a distance of its own.
+        statistics: ``dataset, index`` and statistics of the images, which causes are among.
+        distances: of every image from ID train; the page begins with them.
+        membership: what a vision-language model says of every image.
     """
 
-    rows: dict[str, pd.DataFrame]
-    ood: Sequence[str]
-    csid: Sequence[str] = ()
-    shift_order: Sequence[str] = ()
-    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    axes: Collection[str] = LEVELS
-
-    @classmethod
-    def of(cls, data: OODDataModule, inputs: ScoringInput, axes: Collection[str]) -> EvaluatedSets:
-        """ID test, the csID and the OOD sets of a DataModule."""
-        ood = inputs.ood
-        names = ["test", *data.csid_names, *ood]
-        groups = data.ood_groups.items()
-        return cls(
-            rows={name: rows_of(data.splits[name], inputs.banks[name]) for name in names},
-            ood=ood,
-            csid=data.csid_names,
-            shift_order=[name for name in data.shift_order if name in ood],
-            groups={group: [n for n in names if n in ood] for group, names in groups},
-            axes=axes,
-        )
+    usable: Detectors
+    refused: Reasons
+    banks: Mapping[str, Any] = field(default_factory=dict)
+    fitted: Fitted | None = None
+    copies: NearCopies = field(default_factory=NearCopies)
+    ood: Sequence[str] = ()
+    shift: pd.DataFrame | None = None
+    statistics: pd.DataFrame | None = None
+    distances: Distances | None = None
+    membership: MembershipScores | None = None
 
 
 @dataclass(frozen=True)
@@ -103,24 +94,31 @@ class MethodScores:
     def of(
         cls,
         inputs: ScoringInput,
-        sets: EvaluatedSets,
+        rows: dict[str, pd.DataFrame],
         tuning: Tuning,
         seed: int,
-        in_words: Callable[[str], str] = str,
     ) -> MethodScores:
         """Chooses settings, fits what is not fitted, and scores.
 
-        Detectors that cannot work go to ``inputs.refused``; ``in_words`` words the reason. ``seed``
-        is that of the tuning.
+        Detectors that cannot work go to ``inputs.refused``, with the reason.
+
+        Args:
+            inputs: of the detectors.
+            rows: the scores table of each set before any detector, ID test first; see
+                :func:`~ood_lab.evaluation.detector_fitting.rows_of`.
+            tuning: of the settings.
+            seed: of the tuning.
         """
         banks, refused = inputs.banks, inputs.refused
         if early := inputs.fitted:
             selection, detectors = early.selection, early.detectors
-            table, timing = joined_scores(sets.rows, banks, detectors, refused, early.seconds)
+            work = partial(add_scores, rows, banks, early.seconds)
         else:
             selection = tuning.select(inputs.usable, banks, seed)
             detectors = with_tuned(inputs.usable, selection.detectors)
-            table, timing = score_banks(sets.rows, banks, detectors, refused, in_words)
+            work = partial(fit_and_score, rows, banks)
+        timing = each_that_works(detectors, work, refused)
+        table = pd.concat(rows.values(), ignore_index=True)
         detectors = {name: detectors[name] for name in timing}
         facts: dict[str, Facts] = {
             name: {"input_type": d.input_type} | d.used_settings() | timing[name]
@@ -128,30 +126,6 @@ class MethodScores:
         }
         costs = {name: COSTS.index(d.cost) for name, d in detectors.items()}
         return cls(table, facts, costs, detectors, selection)
-
-    def evaluation(
-        self, sets: EvaluatedSets, record: RunRecord, seed: int, metrics: Settings
-    ) -> Evaluation:
-        """Of the scores without unrequested levels and without predictions that mean nothing.
-
-        Args:
-            sets: that are evaluated.
-            record: ``id_accuracy``, and ``findings`` of the check of the data.
-            seed: of the bootstrap.
-            metrics: further arguments of :class:`~ood_lab.metrics.Evaluation`.
-        """
-        left_out = [level for level in LEVELS if level in self.table and level not in sets.axes]
-        left_out += ["pred"] if record.id_accuracy is None else []
-        return Evaluation(
-            self.table.drop(columns=left_out),
-            list(self.facts),
-            seed=seed,
-            csid=sets.csid,
-            shift_order=sets.shift_order,
-            groups=sets.groups,
-            flagged={name for finding in record.findings for name in finding.sets},
-            **metrics,
-        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -187,43 +161,37 @@ class EvaluationOutcome:
     def of(
         cls,
         methods: MethodScores,
-        sets: EvaluatedSets,
+        inputs: ScoringInput,
         record: RunRecord,
         *,
         metrics: Settings,
         seed: int,
         model_seed: int,
         accuracy: tuple[bool, Sequence[str]],
-        copies: NearCopies,
+        axes: Collection[str] = LEVELS,
         remarks: Sequence[str] = (),
         id_map: pd.DataFrame | None = None,
-        shift: pd.DataFrame | None = None,
-        statistics: pd.DataFrame | None = None,
-        distances: Distances | None = None,
-        membership: MembershipScores | None = None,
         hierarchy: pd.DataFrame | None = None,
     ) -> Self:
         """Evaluates scores; ``record`` gets the methods, the warnings and the verdict's remarks.
 
         Args:
             methods: the scores.
-            sets: that they are of.
-            record: of the run so far: network, data, warnings.
+            inputs: that they were made from.
+            record: of the run so far: network, data (``csid``, ``shift_order``, ``ood_groups``,
+                ``findings``), ``id_accuracy`` and warnings.
             metrics: further arguments of :class:`~ood_lab.metrics.Evaluation`.
             seed: of the bootstrap.
             model_seed: of the weights, written to the rows of detectors.
             accuracy: whether the network is no better than chance, and what to know of its
                 answers (:func:`~ood_lab.evaluation.id_accuracy.accuracy_warnings`).
-            copies: near copies among the images.
+            axes: columns of levels that results are about.
             remarks: of the verdict, before those on the data.
             id_map: rows of the mean average precision of a multi-label head.
-            shift: rows of the shift of the sets, where no image has a distance of its own.
-            statistics: ``dataset, index`` and statistics of the images, which causes are among.
-            distances: of every image from ID train.
-            membership: what a vision-language model says of every image.
             hierarchy: rows of the levels of the labels.
         """
         lost, doubts = accuracy
+        shift, distances, membership = inputs.shift, inputs.distances, inputs.membership
         if membership is not None:  # it costs more than all detectors
             methods = replace(
                 methods,
@@ -235,7 +203,19 @@ class EvaluationOutcome:
                 },
             )
         model, names = record.model, list(methods.facts)
-        evaluation = methods.evaluation(sets, record, seed, metrics)
+        # Without levels that nobody asked for, and without predictions that mean nothing.
+        left_out = [level for level in LEVELS if level in methods.table and level not in axes]
+        left_out += ["pred"] if record.id_accuracy is None else []
+        evaluation = Evaluation(
+            methods.table.drop(columns=left_out),
+            names,
+            seed=seed,
+            csid=record.csid,
+            shift_order=record.shift_order,
+            groups=record.ood_groups,
+            flagged={name for finding in record.findings for name in finding.sets},
+            **metrics,
+        )
         detection, best = results_of(evaluation, model), best_detectors(evaluation)
         if lost:
             best, verdict = best.assign(best=False), VERDICT.table([], model=model, seed=seed)
@@ -246,21 +226,21 @@ class EvaluationOutcome:
         recommended = next(iter(rows), None)
         remarks, warnings = [*remarks], [*methods.selection.warnings]
         if membership is not None:
-            of_sets = membership.said_of(sets.ood).set_index("dataset")
+            of_sets = membership.said_of(inputs.ood).set_index("dataset")
             shares = (of_sets["rejected"] / of_sets["n"]).to_dict()
             of_id = shares.pop(ID_TEST)
             remarks += sentences(SHIFT_WORDS, "asked", of_id, shares.values(), membership.name)
             warnings += membership.warnings
-        record.near_copies_auroc = copies.auroc(methods.table, names)
+        record.near_copies_auroc = inputs.copies.auroc(methods.table, names)
         of_copies = auroc_sentences(record.near_copies_auroc, recommended)
         record.verdict.remarks = [*remarks, *sentences(WORDS, "remarks", record)]
         record.warnings = [*record.warnings, *doubts, *of_copies, *warnings]
-        record.detectors = {name: dict(facts) for name, facts in methods.facts.items()}
+        record.detectors = dict(methods.facts)
         record.tuning = methods.selection.record
         causes = None
-        if statistics is not None:
+        if inputs.statistics is not None:
             causes = cause_results(
-                statistics,
+                inputs.statistics,
                 methods.table,
                 recommended,
                 model=model,
@@ -268,9 +248,9 @@ class EvaluationOutcome:
             )
         parts = [id_map, detection]
         if distances is not None:
-            parts.append(distances.level_results(evaluation, sets.ood, model, **metrics))
+            parts.append(distances.level_results(evaluation, inputs.ood, model, **metrics))
             shift = distances.results(seed)
-            distances = replace(distances, images=statistics)
+            distances = replace(distances, images=inputs.statistics)
         results = joined(parts).assign(seed=model_seed)
         if membership is not None:
             results = membership.without_thresholds(results)
@@ -298,6 +278,11 @@ class EvaluationOutcome:
     def verdict(self) -> Verdict:
         """The shift of each dataset, and which detector detects it."""
         return Verdict(self.everything, self.record)
+
+    @property
+    def view(self) -> RunView:
+        """What tables and pages show of it."""
+        return RunView(self.everything, self.best, self.record)
 
     @property
     def recommended(self) -> str | None:

@@ -30,7 +30,6 @@ from ood_lab.report.detection.detection_page import write_report
 from ood_lab.report.detection.image_strips import ID_IMAGES, UNUSUAL_BY, IDImages
 from ood_lab.report.rendering.blocks import Block, Folded, Text
 from ood_lab.report.rendering.table import Cell, Head, Table, name_cell
-from ood_lab.report.results_lookup import RunView
 from ood_lab.schema.results import of_kind
 from ood_lab.schema.run_record import Facts, RunRecord
 
@@ -43,7 +42,6 @@ def write_page(
     data: OODDataModule,
     banks: Banks,
     outcome: EvaluationOutcome,
-    view: RunView,
     maps: Sequence[PlaceMaps],
 ) -> None:
     """Writes ``figures/`` and ``report.html`` into the run folder.
@@ -58,7 +56,7 @@ def write_page(
         write_csv(unusual.table, folder / ID_IMAGES)
     write_report(
         folder / "report.html",
-        view,
+        outcome.view,
         scores,
         features={n: banks[n].features.numpy() for n in evaluated if n in banks},
         load_image=with_maps(data.load_image, maps),
@@ -68,7 +66,7 @@ def write_page(
         measured=outcome.distances,
         id_images=unusual,
         pixels=of_kind(outcome.everything, PIXELS.name),
-        published=published_blocks(outcome.everything, view.record, str(data.name)),
+        published=published_blocks(outcome.everything, outcome.record, str(data.name)),
     )
 
 

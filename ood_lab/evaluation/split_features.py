@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from lightning import Trainer
 from ood_lab.common.arguments import Settings
 from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
-from ood_lab.common.grouping import without_none
+from ood_lab.common.grouping import distinct, without_none
 from ood_lab.common.stage_times import Stages
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.data.datamodules.base import OODDataModule
@@ -21,7 +21,8 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_lists import Listing
 from ood_lab.detectors import Detector, DetectorRefusal, unserved, unsuited
 from ood_lab.detectors.base import Detectors, Reasons
-from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, PartSink, files_to_make
+from ood_lab.evaluation.detector_fitting import none_works
+from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, PartSink
 from ood_lab.evaluation.streaming_scores import ScoredSet, ScoreSink, identity_of, read_scored
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.bank_identity import NetworkIdentity
@@ -29,6 +30,7 @@ from ood_lab.features.cached_extraction import extract, made_from, sums_bank
 from ood_lab.features.extraction_hooks import BankColumn, Columns
 from ood_lab.features.extraction_pass import DatasetParts, pass_through
 from ood_lab.features.image_groups import group_count
+from ood_lab.features.process_agreement import agreed, join
 from ood_lab.models import Backbone
 from ood_lab.schema.run_record import BankRecord
 
@@ -72,7 +74,7 @@ def split_by_columns(detectors: Detectors, backbone: Backbone) -> tuple[Detector
 
     def reason(name: str, detector: Detector) -> str | None:
         try:
-            columns = hooks_of([detector])
+            columns = columns_for({name: detector})
             needed = [*detector.reads]
             if any(column.needs_input_grad for column in columns):
                 needed.append("gradients")
@@ -91,10 +93,17 @@ def split_by_columns(detectors: Detectors, backbone: Backbone) -> tuple[Detector
 def split_by_reason(
     detectors: Detectors, reason: Callable[[str, Detector], str | None]
 ) -> tuple[Detectors, Reasons]:
-    """Detectors that can be scored, and the reason for each of the others; None = there is none."""
+    """Detectors that can be scored, and the reason for each of the others; None = there is none.
+
+    Raises:
+        UserError: there are detectors, and none can be scored.
+    """
     reasons = {name: reason(name, detector) for name, detector in detectors.items()}
     usable = {name: detector for name, detector in detectors.items() if reasons[name] is None}
-    return usable, without_none(reasons)
+    refused = without_none(reasons)
+    if refused and not usable:
+        raise none_works(refused)
+    return usable, refused
 
 
 def affordable(
@@ -146,57 +155,29 @@ def check_sizes(detectors: Detectors, data: OODDataModule, classes: int) -> None
         except DetectorRefusal as refusal:
             refused[name] = str(refusal)
     if refused and len(refused) == len(detectors):
-        raise UserError(f"no chosen detector works here. {'; '.join(refused.values())}")
+        raise none_works(refused)
     for name, reason in refused.items():
         log.warning("%s will be left out: %s", name, reason)
 
 
-def columns_for(detectors: Detectors, split: str, evaluated: bool) -> list[BankColumn]:
-    """What the detectors need of the pass over this split, to score it or only to fit on it."""
+def columns_for(detectors: Detectors, fitted_on: str | None = None) -> list[BankColumn]:
+    """What the detectors need of a pass over images, to score them or only to fit on them.
+
+    Args:
+        detectors: by name.
+        fitted_on: the split, where it is not scored.
+    """
     return [
         column
         for d in detectors.values()
         if (column := d.extraction_hook) is not None
-        and (evaluated or (column.needed_for_fit and d.fit_split == split))
+        and (fitted_on is None or (column.needed_for_fit and d.fit_split == fitted_on))
     ]
-
-
-def hooks_of(detectors: Iterable[Detector]) -> list[BankColumn]:
-    """What fitted detectors need of the only pass over some images, to score them."""
-    return [hook for d in detectors if (hook := d.extraction_hook) is not None]
 
 
 def moments_for(detectors: Detectors, split: str) -> set[str]:
     """What the detectors that are fitted on this split learn from it in sums."""
     return {part for d in detectors.values() if d.fit_split == split for part in d.moments}
-
-
-@dataclass(frozen=True, kw_only=True)
-class PassPlan:
-    """What passes through a network, in addition to ID test and what detectors are fitted on.
-
-    Attributes:
-        evaluated: sets that are scored, too.
-        selection: sets that settings are chosen on, and others whose features are read.
-        of_test: columns that are computed also on ID test.
-        images: sets that are made of ID test, whose transform they get.
-    """
-
-    evaluated: Sequence[str]
-    selection: Sequence[str] = ()
-    of_test: Columns = ()
-    images: Sequence[ImageDataset] = ()
-
-    def columns(self, detectors: Detectors) -> dict[str, list[BankColumn]]:
-        """What is computed in the pass over each split."""
-        fitted_on = {d.fit_split for d in detectors.values()}
-        columns = {}
-        for split in dict.fromkeys(["train", "val", "test", *self.evaluated, *self.selection]):
-            scored = split == "test" or split in self.evaluated
-            if scored or split in fitted_on or split in self.selection:
-                of_test = self.of_test if split == "test" else ()
-                columns[split] = [*columns_for(detectors, split, scored), *of_test]
-        return columns
 
 
 @dataclass(frozen=True)
@@ -254,7 +235,10 @@ class NetworkPasses:
         lenient: bool = False,
     ) -> None:
         """Passes the images of the parts that are missing."""
-        missing, n = files_to_make(self.trainer, files), len(files.parts.numbers)
+        # Before the first pass has connected the processes each looks for itself, and as nobody
+        # writes before, finds the same.
+        join(self.trainer)
+        missing, n = agreed(self.trainer, files.missing()), len(files.parts.numbers)
         if self.trainer.global_rank == 0 and len(missing) < n:
             log.info("%s of %d are there already", counted(n - len(missing), "part"), n)
         if missing:
@@ -294,16 +278,34 @@ class Extraction:
     def __post_init__(self) -> None:
         self.data.use_transform(eval=self.backbone.transform)
 
-    def banks(self, detectors: Detectors, plan: PassPlan) -> dict[str, FeatureBank]:
-        """One bank per split of the plan.
+    def banks(
+        self,
+        detectors: Detectors,
+        evaluated: Sequence[str],
+        selection: Sequence[str],
+        of_test: Columns,
+        images: Sequence[ImageDataset],
+    ) -> dict[str, FeatureBank]:
+        """The banks of ID test, of what detectors are fitted on, and of further sets.
 
         Detectors that work in the pass do so on the evaluated sets, not on those of the selection.
+
+        Args:
+            detectors: that the network can serve.
+            evaluated: sets that are scored, too.
+            selection: sets that settings are chosen on, and others whose features are read.
+            of_test: columns that are computed also on ID test.
+            images: sets that are made of ID test, whose transform they get.
         """
-        banks = {
-            split: self._bank(split, columns, moments_for(detectors, split))
-            for split, columns in plan.columns(detectors).items()
-        } | self.of_sets([], plan.images)
-        return without_none(banks)
+        scored = {"test", *evaluated}
+        read = {*scored, *selection, *(d.fit_split for d in detectors.values())}
+        banks = {}
+        for split in distinct(["train", "val", "test", *evaluated, *selection]):
+            if split in read:
+                columns = columns_for(detectors, None if split in scored else split)
+                columns += of_test if split == "test" else ()
+                banks[split] = self._bank(split, columns, moments_for(detectors, split))
+        return without_none(banks) | self.of_sets([], images)
 
     def for_fits(self, detectors: Detectors, selection: Sequence[str]) -> Banks:
         """The banks that detectors are fitted on, and those of ``selection``.
@@ -332,7 +334,7 @@ class Extraction:
             elif on_it or split in selection:
                 if rows:
                     log.info("the features of '%s' are kept: %s need them", split, ", ".join(rows))
-                bank = self._bank(split, columns_for(on_it, split, False), moments)
+                bank = self._bank(split, columns_for(on_it, split), moments)
             else:
                 continue
             if bank is not None:
@@ -353,7 +355,7 @@ class Extraction:
         parts = DatasetParts(len(images), self.data.loading.evaluated, PART)
         files = PartFiles(folder / split, parts, lambda rows: f"{record.key} {by}")
         with self.stages("extract"):
-            columns = [*hooks_of(detectors.values()), *kept]
+            columns = [*columns_for(detectors), *kept]
             sink = partial(ScoreSink, files, detectors, kept)
             self.passes.fill(files, images, columns, sink)
         if self.trainer.global_rank != 0:

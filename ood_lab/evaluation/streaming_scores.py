@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -48,9 +48,9 @@ class ScoredSet:
     num_classes: int
     record: BankRecord
     scores: Tensors
-    refused: Reasons = field(default_factory=dict)
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    columns: Tensors = field(default_factory=dict)
+    refused: Reasons
+    seconds: Mapping[str, float]
+    columns: Tensors
 
     def __len__(self) -> int:
         return len(self.index)
@@ -193,23 +193,22 @@ def identity_of(detectors: Detectors, fitted_on: Mapping[str, str]) -> str:
     return json.dumps([described, dict(fitted_on)], sort_keys=True)
 
 
-def joined_scores(
-    parts: dict[str, pd.DataFrame],
+def add_scores(
+    parts: Mapping[str, pd.DataFrame],
     sets: Mapping[str, ScoredSet],
-    detectors: Detectors,
-    refused: Reasons,
     fit_seconds: Mapping[str, float],
-) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
-    """As ``score_banks``, of sets that have been scored."""
+    name: str,
+    _: Detector,
+) -> dict[str, float]:
+    """As ``fit_and_score``, of sets that have been scored.
 
-    def of_all_sets(name: str, detector: Detector) -> dict[str, float]:
-        for split in parts:
-            if name in sets[split].refused:
-                raise DetectorRefusal(sets[split].refused[name])
-        for split, rows in parts.items():
-            rows[name] = sets[split].scores[name].numpy()
-        score_seconds = sum(sets[split].seconds.get(name, 0.0) for split in parts)
-        return {"fit_seconds": fit_seconds.get(name, 0.0), "score_seconds": score_seconds}
-
-    timing = each_that_works(detectors, of_all_sets, refused)
-    return pd.concat(parts.values(), ignore_index=True), timing
+    Raises:
+        DetectorRefusal: the detector could not score some of the images.
+    """
+    for split in parts:
+        if name in sets[split].refused:
+            raise DetectorRefusal(sets[split].refused[name])
+    for split, rows in parts.items():
+        rows[name] = sets[split].scores[name].numpy()
+    score_seconds = sum(sets[split].seconds.get(name, 0.0) for split in parts)
+    return {"fit_seconds": fit_seconds.get(name, 0.0), "score_seconds": score_seconds}

@@ -114,8 +114,7 @@ def _facts(data: OODDataModule) -> Iterator[Text]:
     words = {None: "not stated", True: "yes", False: "no"}
     for key in ("licence", "source", "redistribute", "tree"):
         value = data.info.get(key)
-        text = words[value] if value is None or value in (True, False) else str(value)
-        yield Text(f"{key}: {text}")
+        yield Text(f"{key}: {words.get(value, value)}")
 
 
 def _classes(classes: pd.DataFrame, file: Path) -> list[Block]:

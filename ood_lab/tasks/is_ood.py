@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -33,5 +33,5 @@ class IsOOD(ShiftLevels):
             measured, pool = divided
             shift, splits = measured.results, ws.data.splits
             apply_levels({name: splits[name] for name in ws.data.ood_names}, pool, "this division")
-        inputs = pass_images(ws)
-        return evaluate_run(ws, inputs, report=self.report, shift=shift) if ws.is_main else None
+        inputs = replace(pass_images(ws), shift=shift)
+        return evaluate_run(ws, inputs, report=self.report) if ws.is_main else None

@@ -19,6 +19,7 @@ from ood_lab.common.arguments import (
 )
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
+from ood_lab.common.grouping import distinct
 from ood_lab.data.dataset import Splits
 from ood_lab.data.sources.image_lists import Listing
 from ood_lab.data.sources.source_settings import Given
@@ -146,7 +147,13 @@ class Predict(Task):
             ws.extractor, backbone, ws.features_root, self.batch_size, self.num_workers
         )
         usable, refused = source.supported_by(passes)
-        ood = _ood_datasets(ws, self.tpr)
+        ood: Splits = {}
+        if self.tpr is not None:
+            ood = {name: ws.data.predict_dataset(name) for name in ws.data.ood_names}
+            if not ood:
+                raise UserError(
+                    f"task.tpr={self.tpr:g} needs OOD images: give them with data.ood.NAME=DIR"
+                )
         if self.onnx:
             check_onnx(usable, backbone)
         pooled, warnings = _held_out_images(ws, source, usable, backbone)
@@ -183,9 +190,7 @@ class Predict(Task):
         if self.group:
             groups = groups_of(listed, predicted.verdicts.rows["path"], self.group, lambda _: None)
             predicted = replace(predicted, verdicts=replace(predicted.verdicts, groups=groups))
-        shortages = {
-            calibrated.shortage: None for calibrated in ready.values() if calibrated.shortage
-        }
+        shortages = distinct(filter(None, (calibrated.shortage for calibrated in ready.values())))
         for warning in (sentences := [*warnings, *features.copies.sentences, *shortages]):
             log.warning("%s", warning)
         ws.record.warnings.extend(sentences)
@@ -232,19 +237,6 @@ def _held_out_images(
     warnings = [] if pooled else without_training_images(source.data, ws.trained_on)
     check_sizes(detectors, source.data, backbone.num_classes)
     return pooled, warnings
-
-
-def _ood_datasets(ws: Workspace, tpr: float | None) -> Splits:
-    """The data's OOD datasets, where the threshold is made of them.
-
-    Raises:
-        UserError: there is none.
-    """
-    if tpr is None:
-        return {}
-    if not ws.data.ood_names:
-        raise UserError(f"task.tpr={tpr:g} needs OOD images: give them with data.ood.NAME=DIR")
-    return {name: ws.data.predict_dataset(name) for name in ws.data.ood_names}
 
 
 def _maps(

@@ -6,6 +6,7 @@ import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 
@@ -13,6 +14,7 @@ from ood_lab.common.arguments import check_values
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_table
 from ood_lab.data.dataset import ImageDataset
+from ood_lab.evaluation.detector_fitting import rows_of
 from ood_lab.evaluation.hierarchy_tables import heads_to_read, hierarchy_results
 from ood_lab.evaluation.id_accuracy import (
     Chance,
@@ -22,30 +24,26 @@ from ood_lab.evaluation.id_accuracy import (
     id_map,
 )
 from ood_lab.evaluation.near_copies import NearCopies, with_near_copies
-from ood_lab.evaluation.network_passes import ScoringInput, streamed
-from ood_lab.evaluation.pipeline import EvaluatedSets, EvaluationOutcome, MethodScores
+from ood_lab.evaluation.pipeline import EvaluationOutcome, MethodScores, ScoringInput
 from ood_lab.evaluation.place_maps import pixel_results
 from ood_lab.evaluation.prediction.calibration import n_held_out, threshold_of
 from ood_lab.evaluation.run_page import maps_of_run, write_page
 from ood_lab.evaluation.score_warnings import places_proposal
-from ood_lab.evaluation.shift.image_distances import Distances
 from ood_lab.evaluation.split_features import (
     Extraction,
-    PassPlan,
     affordable,
     check_sizes,
     chosen_sets,
     split_by_columns,
 )
+from ood_lab.evaluation.streaming_scores import fit_before
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import Columns
 from ood_lab.features.image_groups import group_count
-from ood_lab.lvlm.scoring.membership_detector import MembershipScores
 from ood_lab.metrics import Evaluation, accuracy_of
 from ood_lab.report.detection.detection_page import show
 from ood_lab.report.rendering.drawing import optional
 from ood_lab.report.rendering.summary import show_warnings
-from ood_lab.report.results_lookup import RunView
 from ood_lab.run.commandline.composition import plain
 from ood_lab.run.commandline.printed_commands import head_command, later, next_command
 from ood_lab.run.job.workspace import Task, Workspace
@@ -127,22 +125,30 @@ def pass_images(
     extraction = Extraction(data, ws.backbone, ws.extractor, ws.features_root, ws.stages, always)
     usable, refused = split_by_columns(ws.detectors if ood_sets else {}, ws.backbone)
     heads = heads_to_read(data, ws.backbone)
-    plan = PassPlan(
-        evaluated=[*data.csid_names, *ood_sets],
-        selection=[*ws.tuning.splits, *selection],
-        of_test=[heads] if heads else [],
-        images=images,
-    )
+    evaluated, of_test = [*data.csid_names, *ood_sets], [heads] if heads else []
     usable, left_out = affordable(usable, ws.backbone, ws.extractor, not ws.detectors_chosen)
     ws.record.left_out_to_save_time = list(left_out)
-    inputs = ScoringInput(usable=usable, refused=refused | left_out, ood=ood_sets)
+    refused |= left_out
+    banks: dict[str, Any]
+    fitted, copies = None, NearCopies()
     if keep_features:
-        banks, copies = with_near_copies(data, extraction.banks(usable, plan))
-        inputs = replace(inputs, banks=banks, copies=copies)
-    else:
-        inputs = streamed(inputs, extraction, plan, ws.tuning, ws.folder / PASSED, ws.seed)
-    note_copies(ws, inputs.copies)
-    return inputs
+        read = [*ws.tuning.splits, *selection]
+        banks, copies = with_near_copies(
+            data, extraction.banks(usable, evaluated, read, of_test, images)
+        )
+    else:  # detectors are fitted first, and then score the evaluated sets while these pass
+        banks = dict(extraction.for_fits(usable, ws.tuning.splits))
+        with ws.stages("score"):
+            fitted = fit_before(ws.extractor, usable, banks, ws.tuning, ws.seed)
+        refused |= fitted.refused
+        for split in ["test", *evaluated]:
+            kept = of_test if split == "test" else ()
+            rest = extraction.scored(split, fitted.detectors, ws.folder / PASSED, kept)
+            banks |= {} if rest is None else {split: rest}
+    note_copies(ws, copies)
+    return ScoringInput(
+        usable=usable, refused=refused, banks=banks, fitted=fitted, copies=copies, ood=ood_sets
+    )
 
 
 def note_copies(ws: Workspace, copies: NearCopies) -> None:
@@ -151,30 +157,17 @@ def note_copies(ws: Workspace, copies: NearCopies) -> None:
     ws.record.near_copies.extend(copies.examples)
 
 
-def evaluate_run(
-    ws: Workspace,
-    inputs: ScoringInput,
-    *,
-    report: bool,
-    shift: pd.DataFrame | None = None,
-    statistics: pd.DataFrame | None = None,
-    distances: Distances | None = None,
-    membership: MembershipScores | None = None,
-) -> pd.DataFrame | None:
+def evaluate_run(ws: Workspace, inputs: ScoringInput, *, report: bool) -> pd.DataFrame | None:
     """Scores, evaluates, writes, and shows what was found; the main process calls it.
 
     Args:
         ws: the workspace.
         inputs: of the passes.
         report: see :class:`Score`.
-        shift: rows of the shift of the sets, where it was measured before.
-        statistics: of the images, see :meth:`~ood_lab.evaluation.pipeline.EvaluationOutcome.of`.
-        distances: of the images; the page begins with them.
-        membership: what a vision-language model says of them.
     """
     with ws.stages("score"):
         _note_network(ws, inputs)
-        outcome = _outcome(ws, inputs, shift, statistics, distances, membership)
+        outcome = _outcome(ws, inputs)
         if outcome is None:
             show_warnings(ws.record)
             return None
@@ -192,11 +185,10 @@ def evaluate_run(
             )
         outcome.write(ws.folder)
         shutil.rmtree(ws.folder / PASSED, ignore_errors=True)  # scores.parquet has all of it
-        view = RunView(outcome.everything, outcome.best, ws.record)
-        show(view, ws.folder, ws.settings["detector_table"] == "all", page=report)
+        show(outcome.view, ws.folder, ws.settings["detector_table"] == "all", page=report)
         if report:
             with ws.stages("report"), optional("report.html"):
-                write_page(ws.folder, ws.data, banks, outcome, view, maps)
+                write_page(ws.folder, ws.data, banks, outcome, maps)
     return outcome.results
 
 
@@ -217,8 +209,9 @@ def _note_network(ws: Workspace, inputs: ScoringInput) -> None:
     remedy = head_command(settings)
     record.id_accuracy = check_id_accuracy(test, data.classes, by_shape, remedy)
     record.id_chance = Chance.of(test.labels, len(data.classes)).share
-    record.shift_order = list(data.shift_order)
-    record.ood_groups = {group: list(names) for group, names in data.ood_groups.items()}
+    record.shift_order = [name for name in data.shift_order if name in inputs.ood]
+    groups = data.ood_groups.items()
+    record.ood_groups = {group: [n for n in names if n in inputs.ood] for group, names in groups}
     record.csid = list(data.csid_names)
     record.backbone = test.record
     record.transform_overrides = dict(backbone.transform_overrides or {})
@@ -226,17 +219,11 @@ def _note_network(ws: Workspace, inputs: ScoringInput) -> None:
     record.refused = inputs.refused
 
 
-def _outcome(
-    ws: Workspace,
-    inputs: ScoringInput,
-    shift: pd.DataFrame | None,
-    statistics: pd.DataFrame | None,
-    distances: Distances | None,
-    membership: MembershipScores | None,
-) -> EvaluationOutcome | None:
+def _outcome(ws: Workspace, inputs: ScoringInput) -> EvaluationOutcome | None:
     """What the scores show, or only the accuracy on ID; None where that is not known either."""
     record, data, banks = ws.record, ws.data, inputs.banks
-    sets = EvaluatedSets.of(data, inputs, ws.report_by["axes"])
+    names = ["test", *data.csid_names, *inputs.ood]
+    rows = {name: rows_of(data.splits[name], banks[name]) for name in names}
     advice, val_labels = advice_on(ws.backbone, record), data.splits["val"].labels
     accuracy = accuracy_warnings(banks, val_labels, record, advice)
     precision = hierarchy = None
@@ -246,10 +233,10 @@ def _outcome(
         )
     if record.id_accuracy is not None:
         hierarchy = hierarchy_results(data, banks["test"], ws.backbone, record.model, ws.model_seed)
-    if not sets.ood:
+    if not inputs.ood:
         remedy = later(ws.folder if data.is_whole else None)
         record.warnings = [*record.warnings, *accuracy[1], remedy]
-        scores, results = sets.rows["test"], precision
+        scores, results = rows["test"], precision
         if record.id_accuracy is not None:
             results = accuracy_of(scores, record.model, ws.model_seed)
         if results is None:
@@ -260,27 +247,23 @@ def _outcome(
         return EvaluationOutcome(scores, results, None, record, tables=tables, hierarchy=hierarchy)
     if ws.model_seed != ws.seed:
         log.info("random numbers use seed=%d; the weights have seed %d", ws.seed, ws.model_seed)
-    methods = MethodScores.of(inputs, sets, ws.tuning, ws.seed)
+    methods = MethodScores.of(inputs, rows, ws.tuning, ws.seed)
     record.refused = inputs.refused
     test, remarks = banks["test"], []
     if isinstance(test, FeatureBank) and "maps" in ws.backbone.gives:
         remarks = places_proposal(test, methods.detectors)
     outcome = EvaluationOutcome.of(
         methods,
-        sets,
+        inputs,
         record,
         metrics=ws.metrics,
         seed=ws.seed,
         model_seed=ws.model_seed,
         accuracy=accuracy,
-        copies=inputs.copies,
+        axes=ws.report_by["axes"],
         remarks=remarks,
         id_map=precision,
         hierarchy=hierarchy,
-        shift=shift,
-        statistics=statistics,
-        distances=distances,
-        membership=membership,
     )
     detector, n = methods.detectors.get(outcome.recommended or ""), 0
     record.threshold = None

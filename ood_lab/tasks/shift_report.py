@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -19,7 +17,7 @@ from ood_lab.common.arguments import Count, Levels
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json, read_table, write_table
 from ood_lab.evaluation.near_copies import group_near_copies
-from ood_lab.evaluation.network_passes import ScoringInput
+from ood_lab.evaluation.pipeline import ScoringInput
 from ood_lab.evaluation.shift.image_distances import (
     SPLIT,
     UNSPLIT,
@@ -161,15 +159,14 @@ class ShiftReport(Task):
             return None
         if by_network:
             distances = self._by_network(ws, inputs, doubt)
-        sets = inputs.ood
-        return evaluate_run(
-            ws,
-            inputs,
-            report=self.report,
-            statistics=_statistics(ws, inputs, sets) if sets else None,
-            distances=distances,
-            membership=self._membership(ws, sets) if sets else None,
-        )
+        if inputs.ood:
+            inputs = replace(
+                inputs,
+                statistics=_statistics(ws, inputs),
+                distances=distances,
+                membership=self._membership(ws, inputs.ood),
+            )
+        return evaluate_run(ws, inputs, report=self.report)
 
     def _by_network(self, ws: Workspace, inputs: ScoringInput, doubt: str | None) -> Distances:
         data = ws.data
@@ -275,7 +272,6 @@ class ShiftReport(Task):
             return None
         model, data = ws.lvlm, ws.data
         with ws.stages("ask"):
-            start = time.perf_counter()
             of_id = ["test", *data.csid_names]
             images = {name: data.splits[name] for name in [*of_id, *sets]}
             folder = ws.folder / "asked"
@@ -285,7 +281,6 @@ class ShiftReport(Task):
             answers = answers_to(questions, ws.folder, model, store)
             write_answers(answers, ws.folder / ANSWERS)
             failed = [str(answer.error) for answer in answers if answer.error]
-            seconds = time.perf_counter() - start
         ws.record.answers = str(store.path)
         ws.record.lvlm = dict(model.made_with)
         if failed and not self.accept_failed:
@@ -299,7 +294,7 @@ class ShiftReport(Task):
         if name in ws.detectors:
             name = f"{name} (asked)"
         by_question = {answer.question_id: answer for answer in answers}
-        return asked_of(questions, by_question, name, model.made_with, seconds)
+        return asked_of(questions, by_question, name, model.made_with, ws.stages.seconds["ask"])
 
     def _divided(self, ws: Workspace, degrees: pd.DataFrame) -> pd.DataFrame:
         """The images of all OOD sets with their levels; empty where they are too few."""
@@ -310,14 +305,14 @@ class ShiftReport(Task):
             return pool.iloc[:0]
         edges = pool_edges(pool["semantic"], pool["covariate"], levels=levels)
         pool, _ = write_division(ws, pool, edges)
-        ws.record.edges = json.loads(json.dumps(asdict(edges)))
+        ws.record.edges = asdict(edges)
         return pool
 
 
-def _statistics(ws: Workspace, inputs: ScoringInput, sets: Sequence[str]) -> pd.DataFrame:
+def _statistics(ws: Workspace, inputs: ScoringInput) -> pd.DataFrame:
     """Those of every image, which are written, too."""
     with ws.stages("measure"):
-        names = ["test", *ws.data.csid_names, *sets]
+        names = ["test", *ws.data.csid_names, *inputs.ood]
         statistics = statistics_table(ws.data, {name: inputs.banks[name] for name in names})
         write_table(statistics, ws.folder / "image_statistics.parquet")
     return statistics

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
@@ -22,7 +20,7 @@ from ood_lab.evaluation.published.verification import (
     verify,
 )
 from ood_lab.report.rendering.blocks import Block, Text
-from ood_lab.report.rendering.table import Cell, Head, Table, Tone
+from ood_lab.report.rendering.table import Cell, Head, Table, Tone, plain_table
 from ood_lab.report.rendering.terminal import print_whole
 from ood_lab.run.job.workspace import Task, Workspace
 
@@ -75,7 +73,7 @@ def _blocks(verification: Verification) -> Iterator[Block]:
         facts = [f"{key}: {value}" for key, value in reference.about.items() if value is not None]
         yield Text("; ".join(facts))
     if len(differences):
-        yield _table("Protocol fields that differ", differences)
+        yield plain_table("Protocol fields that differ", differences.to_dict("records"))
     else:
         yield Text("every protocol field that is stated agrees")
     shown = table.drop(columns=["spread", "ci_low", "ci_high", "differs"])  # named above
@@ -88,25 +86,17 @@ def _blocks(verification: Verification) -> Iterator[Block]:
         shown.insert(2, "±", table["spread"])
     if len(references) == 1:  # it is named above
         shown["row"] = shown["row"].str.partition("/")[2]
-    yield _table("Numbers", shown)
+    rows = [
+        [_cell(column, value, _TONES[record["verdict"]]) for column, value in record.items()]
+        for record in shown.to_dict("records")
+    ]
+    yield Table("Numbers", list(map(Head, shown.columns)), rows)
     counts = table["verdict"].value_counts()
     yield Text(", ".join(f"{counts[v]} {v}" for v in _TONES if v in counts))
 
 
-def _table(title: str, table: pd.DataFrame) -> Table:
-    rows = []
-    for record in table.to_dict("records"):
-        tone = _TONES.get(record.get("verdict", ""), "")
-        cells = [(value, _cell(str(column), value)) for column, value in record.items()]
-        rows.append(
-            [Cell(text, v if isinstance(v, float) else text, tone=tone) for v, text in cells]
-        )
-    return Table(title, [Head(str(column)) for column in table.columns], rows)
-
-
-def _cell(column: str, value: Any) -> str:
+def _cell(column: Hashable, value: Any, tone: Tone) -> Cell:
     if not isinstance(value, float):
-        return str(value)
-    if math.isnan(value):
-        return "–"
-    return format(value, {"difference": "+.2f", "tolerance": ".6g"}.get(column, ".2f"))
+        return Cell(str(value), str(value), tone=tone)
+    form = {"difference": "+.2f", "tolerance": ".6g"}.get(str(column), ".2f")
+    return Cell("–" if math.isnan(value) else format(value, form), value, tone=tone)

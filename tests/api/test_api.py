@@ -298,7 +298,7 @@ def test_the_warnings_of_a_run(banks, caplog):
         )
     assert "no better than chance" in outcome.warnings[0]
     assert outcome.warnings[0] in caplog.text
-    assert outcome.warnings[0].split(":")[0] in outcome._repr_html_()
+    assert outcome.warnings[0].split(" (")[0] in outcome._repr_html_()
     far = banks["ood"]["far"]  # in the place of ID
     outcome = ood_lab.evaluate(banks["train"], far, {"id": test}, detectors=["msp"], n_bootstrap=9)
     assert "AUROC" in outcome.warnings[0]
@@ -460,7 +460,7 @@ def test_detectors_that_the_network_cannot_serve_are_left_out(caplog):
     assert any(key.startswith("odin") for key in bank.columns)
     assert "left out: " in caplog.text
     assert "detectors={'rankfeat': RankFeat(" in caplog.text
-    with pytest.raises(UserError, match="no chosen detector works on this network"):
+    with pytest.raises(UserError, match="no chosen detector works here"):
         ood_lab.extract_features(NET, X, detectors="rankfeat")
 
 

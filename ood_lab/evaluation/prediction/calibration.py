@@ -12,7 +12,7 @@ from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.data.checks.check_report import shared_content
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.data.dataset import UNKNOWN
+from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.data.sources.pixel_decoding import Decoding
 from ood_lab.detectors import (
@@ -26,8 +26,7 @@ from ood_lab.detectors import (
 from ood_lab.detectors.deployment.calibration import (
     CalibratedDetectors,
 )
-from ood_lab.evaluation.detector_fitting import cut_at
-from ood_lab.features.bank import Banks, FeatureBank
+from ood_lab.features.bank import Banks
 from ood_lab.features.image_groups import group_count
 from ood_lab.models import Backbone
 
@@ -123,31 +122,29 @@ def without_training_images(
     Raises:
         UserError: all images of val are training images.
     """
-    val, train, unknown = data.splits["val"], data.splits["train"], []
+    val, train, rows, unknown = data.splits["val"], data.splits["train"], set[int](), False
     if isinstance(val, FileDataset) and data.checking.check == "off":
         return []
-    overlaps = shared_content([train], val)
-    examples, rows = [o.example for o in overlaps], {row for o in overlaps for row in o.rows}
+    others: list[ImageDataset] = [train]
     if isinstance(val, FileDataset) and trained_on and trained_on[0] != train.identity:
-        paths = [path for path in trained_on[1] if os.path.isabs(path)]
-        same = set(paths)
-        rows |= {row for row, path in enumerate(val.paths) if path in same}
-        files = [path for path in paths if os.path.isfile(path)]
+        paths = {path for path in trained_on[1] if os.path.isabs(path)}
+        rows = {row for row, path in enumerate(val.paths) if path in paths}
+        files = sorted(filter(os.path.isfile, paths))
+        unknown = not files
         # Contents are only read where they are compared.
         table = pd.DataFrame({"path": files, "label": UNKNOWN})
         unread = FileDataset("the network's training images", table, [], "stat", val.cache_dir)
-        overlaps = shared_content([unread], val) if files else []
-        examples += [o.example for o in overlaps]
-        rows |= {row for o in overlaps for row in o.rows}
-        if not (files or rows):
-            unknown.append(
-                "The network's training images are not available. Whether validation images are "
-                "among them is not checked."
-            )
+        others += [unread] if files else []
+    overlaps = shared_content(others, val)
+    rows |= {row for overlap in overlaps for row in overlap.rows}
     if not rows:
-        return unknown
+        return unknown * [
+            "The network's training images are not available. Whether validation images are among "
+            "them is not checked."
+        ]
     n, many = len(val), len(rows)
-    here, there = examples[0] if examples else (str(val.table["path"].iat[min(rows)]), "")
+    path = str(val.table["path"].iat[min(rows)])
+    here, there = next((overlap.example for overlap in overlaps), (path, ""))
     example = f"such as {here}" + (f" = {there}" if there not in ("", here) else "")
     if many == n:
         raise UserError(
@@ -159,17 +156,6 @@ def without_training_images(
         f"{many:,} of {counted(n, 'validation image')} are also training images ({example}). They "
         "are excluded from the calibration, because they make p-values and FPR too small."
     ]
-
-
-def fit_and_held_out(
-    detector: Detector, banks: Banks, seed: int
-) -> tuple[FeatureBank, FeatureBank]:
-    """What the detector is fitted on, and the ID images that its p-values come from."""
-    val = banks["val"]
-    if detector.fit_split == "val":
-        n = group_count(val)
-        return cut_at(val, n - n_held_out(detector, n), seed)
-    return banks[detector.fit_split or "val"], val
 
 
 def n_held_out(detector: Detector, val: int) -> int:

@@ -34,9 +34,9 @@ from ood_lab.detectors.deployment.calibration import (
     cross_fitted_scores,
     cross_fitting_of,
 )
-from ood_lab.evaluation.detector_fitting import each_that_works, fit_within_memory
+from ood_lab.evaluation.detector_fitting import each_that_works, fit_and_held_out, fit_within_memory
 from ood_lab.evaluation.near_copies import NearCopies, with_near_copies
-from ood_lab.evaluation.prediction.calibration import decoding_with, fit_and_held_out
+from ood_lab.evaluation.prediction.calibration import decoding_with, n_held_out
 from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
 from ood_lab.evaluation.shift.statistics_column import IDRange, StatisticsColumn
 from ood_lab.evaluation.split_features import (
@@ -47,6 +47,7 @@ from ood_lab.evaluation.split_features import (
 )
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.bank_identity import transform_text
+from ood_lab.features.image_groups import group_count
 from ood_lab.metrics import threshold_at_tpr
 
 
@@ -113,7 +114,7 @@ class PredictionFeatures:
             sets["images"] = pictures.readable
         banks: dict[str, FeatureBank] = {}
         for name, images in sets.items():
-            columns = columns_for(detectors, name, pooled or name != "train")
+            columns = columns_for(detectors, "train" if name == "train" and not pooled else None)
             columns += [StatisticsColumn()] if data and name in (id_split, "images") else []
             bank = passes.bank(images, columns, moments_for(detectors, name))
             banks |= {} if bank is None else {name: bank}
@@ -138,8 +139,8 @@ class Thresholds:
         reached: by detector, the fraction that is, once it has been asked for.
     """
 
-    scores: float | Mapping[str, float] | None = None
-    tpr: float | None = None
+    scores: float | Mapping[str, float] | None
+    tpr: float | None
     reached: dict[str, float] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -228,10 +229,7 @@ class DetectorSource:
         transform = transform_text(passes.backbone.transform, "images")
         for saved in self.saved.values():
             saved.check_backbone(passes.network.weights_sha256, transform)
-        usable, refused = split_by_columns(self.wanted, passes.backbone)
-        if not usable:
-            raise UserError(f"no detector works on this backbone. {'; '.join(refused.values())}")
-        return usable, refused
+        return split_by_columns(self.wanted, passes.backbone)
 
     def calibrated(
         self,
@@ -272,7 +270,9 @@ class DetectorSource:
                 scores = cross_fitted_scores(fit_within_memory(detector, fit_bank), fit_bank, seed)
                 how = cross_fitting_of(detector, fit_bank)
             else:
-                fit_bank, of = fit_and_held_out(detector, features.banks, seed)
+                n = group_count(features.banks["val"])
+                first = n - n_held_out(detector, n)
+                fit_bank, of = fit_and_held_out(detector, features.banks, first, seed)
                 if not len(of):
                     raise DetectorRefusal(f"{name}: its fit leaves no image of val for p-values")
                 scores = checked_score(fit_within_memory(detector, fit_bank), of)

@@ -48,7 +48,7 @@ def note_prediction(
     """
     of_id, tpr, reached = features.of_id, source.thresholds.tpr, source.thresholds.reached
     accuracy = None if of_id is None else held_out_accuracy(of_id, source.classes)
-    right, n, independent = accuracy or (None, None, None)
+    right, n, independent = accuracy or (None, 0, 0)
     if of_id is not None and "images" in features.banks:
         causes = group_causes(of_id, features.banks["images"], seed=seed)
         record.causes = [{str(k): v for k, v in row.items()} for row in causes.to_dict("records")]
@@ -57,8 +57,8 @@ def note_prediction(
         source=images, identity=predicted.identity, passed_over=list(predicted.passed)
     )
     record.classes, record.backbone = list(source.classes), predicted.made_of
-    record.id_accuracy, record.id_accuracy_n = right, n or 0
-    record.id_accuracy_independent = independent or 0
+    record.id_accuracy, record.id_accuracy_n = right, n
+    record.id_accuracy_independent = independent
     record.threshold_from = {"tpr": tpr, "ood": made_of} if made_of else None
     record.detectors = {
         name: detector_summary(predicted.verdicts, name, calibrated, reached.get(name))
@@ -72,12 +72,11 @@ def detector_summary(
     """What was decided about the images, by what, and whether that is more than chance."""
     n, flagged, held_out = images.read, images.flagged[name], calibrated.groups
     false_alarms, groups = calibrated.false_alarms, _groups(images, calibrated)
-    new_groups, n_flagged, n_new = None, flagged, n
+    n_flagged, n_new = flagged, n
     if images.groups is not None:  # a group counts as much of it as is flagged, rounded down
         is_ood = images.rows[f"{name}_is_ood"].to_numpy(np.float64)
         shares = pd.Series(is_ood).groupby(images.groups).mean()
         n_flagged, n_new = math.floor(round(shares.sum(), 9)), len(shares)
-        new_groups = n_new
     facts = {
         "alpha": calibrated.alpha,
         "threshold_score": None if calibrated.shortage else calibrated.threshold,
@@ -85,20 +84,20 @@ def detector_summary(
         "calibration": calibrated.calibration,
         "held_out": len(calibrated.id_scores),
         "groups": held_out,
-        "new_groups": new_groups,
+        "new_groups": None if images.groups is None else n_new,
         "flagged": flagged,
         "share_flagged": flagged / n,
         "flagged_p_value": flagged_p_value(n_flagged, n_new, false_alarms, held_out),
     }
     group = group_comparison(calibrated.id_scores, images.scores(name), groups)
     facts |= {f"group_{k}": None if math.isnan(v) else v for k, v in group._asdict().items()}
-    if calibrated.alpha is not None:
-        facts["flagged_by_chance"] = calibrated.alpha * n
-    else:
+    fpr = calibrated.alpha
+    if fpr is None:
         fpr = calibrated.false_positive_rate
         low, high = wilson_interval(fpr, held_out)
-        facts |= {"flagged_by_chance": fpr * n, "fpr": fpr, "fpr_ci_low": low, "fpr_ci_high": high}
+        facts |= {"fpr": fpr, "fpr_ci_low": low, "fpr_ci_high": high}
         facts |= {} if tpr is None else {"tpr": tpr}
+    facts["flagged_by_chance"] = fpr * n
     return calibrated.detector.used_settings() | facts
 
 

@@ -24,7 +24,7 @@ from ood_lab.evaluation.prediction.prediction_tables import (
 from ood_lab.evaluation.prediction.table_parts import PartFiles
 from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
 from ood_lab.evaluation.shift.statistics_column import IDRange, StatisticsColumn
-from ood_lab.evaluation.split_features import NetworkPasses, hooks_of
+from ood_lab.evaluation.split_features import NetworkPasses, columns_for
 from ood_lab.features.extraction_hooks import TilesColumn
 from ood_lab.features.extraction_pass import DatasetParts
 from ood_lab.models.image_tiles import tile_count
@@ -112,7 +112,7 @@ class ImagePredictions:
         by, tiles = f"{made_of.key} {verdicts_by}", tile_count(images.transform)
         parts = DatasetParts(len(images), max(1, passes.batch_size // tiles), shard_size)
         files = PartFiles(folder / PARTS, parts, lambda rows: f"{by} {images.digest(rows)}")
-        columns = hooks_of(calibrated.detector for calibrated in ready.values())
+        columns = columns_for({name: calibrated.detector for name, calibrated in ready.items()})
         columns += [StatisticsColumn()] if inside else []
         columns += [TilesColumn()] if tiles > 1 else []
         sink = partial(PredictionSink, files, images, ready, inside)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from lightning.pytorch import Trainer
 
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import replaced
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_pass import BlockConsumer, DatasetParts, ReadErrors
-from ood_lab.features.process_agreement import agreed, join
 from ood_lab.schema.run_record import Facts
 
 _METADATA = b"ood_lab"
@@ -64,10 +63,8 @@ class PartFiles:
         Raises:
             UserError: the file is missing or damaged.
         """
-        try:
+        with self._whole(part):
             return dict(json.loads((pq.read_schema(self.path(part)).metadata or {})[_METADATA]))
-        except (OSError, KeyError, ValueError) as error:
-            raise UserError(f"'{self.path(part)}' is missing or damaged") from error
 
     def write(self, part: int, table: pa.Table, facts: Facts) -> None:
         """Writes the rows of a part, whole or not at all."""
@@ -85,14 +82,17 @@ class PartFiles:
             UserError: a file is missing or damaged.
         """
         for part in self.parts.numbers:
-            try:
+            with self._whole(part):
                 # As a data set it would have a column of the folder seed=0, too.
-                yield pq.ParquetFile(self.path(part), page_checksum_verification=True).read()
-            except (OSError, ValueError) as error:
-                raise UserError(
-                    f"'{self.path(part)}' is missing or damaged: delete it, and the same command "
-                    "makes it again"
-                ) from error
+                table = pq.ParquetFile(self.path(part), page_checksum_verification=True).read()
+            yield table
+
+    def _whole(self, part: int) -> AbstractContextManager[None]:
+        problem = (
+            f"'{self.path(part)}' is missing or damaged: delete it, and the same command makes it "
+            "again"
+        )
+        return reported_as(problem, (OSError, KeyError, ValueError))
 
     def remove_others(self) -> None:
         """Removes parts of an earlier list that was longer."""
@@ -100,16 +100,6 @@ class PartFiles:
         for file in self.folder.glob("part-*.parquet"):
             if file not in current:
                 file.unlink()
-
-
-def files_to_make(trainer: Trainer, files: PartFiles) -> list[int]:
-    """The parts that are missing, as the main process finds them, on all processes.
-
-    Before the first pass has connected the processes each looks for itself, and as nobody writes
-    before, finds the same.
-    """
-    join(trainer)
-    return agreed(trainer, files.missing())
 
 
 class PartSink(BlockConsumer):

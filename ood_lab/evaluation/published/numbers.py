@@ -29,11 +29,20 @@ COMMAND = "command"
 #: Methods that a run calls otherwise: row → its ``model/detector``, with ``*``; a file may lack it.
 NAMES = "names"
 PROTOCOL = (
-    *("model", "transform", "dataset", "id_accuracy", "fpr95", "aupr", "shift_order"),
-    *("n", "detectors", "benchmark", "hardware"),
+    "model",
+    "transform",
+    "dataset",
+    "id_accuracy",
+    "fpr95",
+    "aupr",
+    "shift_order",
+    "n",
+    "detectors",
+    "benchmark",
+    "hardware",
 )
 #: Metrics that are not a share, so that they are printed as they are and not in percent.
-PLAIN_METRICS = (*("dad", "correlation", "images", "questions", "seconds", "min_distance", "rank"),)
+PLAIN_METRICS = ("dad", "correlation", "images", "questions", "seconds", "min_distance", "rank")
 
 Field = tuple[str, ...]
 _LEVELLED = re.compile(r"^(.+?)(?: semantic (\d+))?(?: covariate (\d+))?$")
@@ -70,7 +79,7 @@ class PublishedRow:
     ood: str
     metric: str
     value: float
-    spread: float | None = None
+    spread: float | None
 
     @property
     def name(self) -> str:

@@ -18,6 +18,7 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table
+from ood_lab.common.grouping import distinct
 from ood_lab.common.hints import missing_path
 from ood_lab.data.dataset import ID_SPLITS
 from ood_lab.evaluation.hierarchy_tables import KIND as HIERARCHY
@@ -43,8 +44,16 @@ MEANING = {
 WITHIN, OUTSIDE, OTHER, ABSENT = "within", "outside", "other protocol", "not in the run"
 #: Of a comparison: the paper's number, the run's with its interval, and their difference.
 COLUMNS = (
-    *("row", "paper", "spread", "run", "ci_low", "ci_high", "difference"),
-    *("tolerance", "verdict", "differs"),
+    "row",
+    "paper",
+    "spread",
+    "run",
+    "ci_low",
+    "ci_high",
+    "difference",
+    "tolerance",
+    "verdict",
+    "differs",
 )
 #: What ``task=data_check``, ``task=shift_levels`` and ``task=oodbench_ablation`` write.
 COUNTS_FILE, CELLS_FILE, ABLATION_FILE = "counts.csv", "level_counts.csv", "ablation.csv"
@@ -194,7 +203,7 @@ def numbers_of(
     results = pd.concat(
         [part for part in (*parts, of_kind(everything, "count")) if len(part)] or parts
     )
-    results = results.reindex(columns=list(dict.fromkeys([*results, *_COLUMNS])))
+    results = results.reindex(columns=distinct([*results, *_COLUMNS]))
     if results.empty:
         raise UserError(
             "the run has no results of detectors, zero-shot accuracies, levels or counts of data"
@@ -263,9 +272,13 @@ def _answers(run: FinishedRun, file: str) -> tuple[pd.DataFrame, Facts]:
         rows = pd.concat([rows, rows.assign(dataset=rows["dataset"] + f", dataset {data}")])
     sets = whole(counts)
     return rows, {
-        **{"benchmark": about.name, "model": rows["model"].iloc[0], "dataset": data},
+        "benchmark": about.name,
+        "model": rows["model"].iloc[0],
+        "dataset": data,
         "n": sets.set_index("split")["value"].astype(int).to_dict(),
-        **{"detectors": dict.fromkeys(rows["model"]), "shift_order": [], "id_accuracy": None},
+        "detectors": dict.fromkeys(rows["model"]),
+        "shift_order": [],
+        "id_accuracy": None,
     }
 
 

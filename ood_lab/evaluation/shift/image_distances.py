@@ -128,23 +128,19 @@ def measured_degrees(
     axes: Sequence[Axis] = AXES,
 ) -> pd.DataFrame:
     """Shift degrees of every set but train, by every decomposition; searched on ``device``."""
-    names = [name for name in features if name != "train"]
     parts = {}
-    for name in names:
-        table = data.splits[name].table
-        columns = [c for c in ("path", "label", MADE_OF) if c in table]
-        parts[name] = table[columns].assign(dataset=name)
+    for name in [name for name in features if name != "train"]:
+        about = data.splits[name].table.filter(items=["path", "label", MADE_OF])
+        parts[name] = about.reset_index(names="index")
+        parts[name].insert(0, "dataset", name)
     ways = [*product(decompositions, axes)]
     for decomposition, axis in track(ways, "Measuring", transient=True):
         # One part of the ID set at a time: large pools leave no room for both.
         meter = ShiftMeter(decomposition, features["train"], k, device)
         suffix = "" if decomposition is decompositions[0] else f"_{decomposition.name}"
-        for name in names:
-            of_set = meter.on_axis(axis, features[name])
-            parts[name][f"{axis}{suffix}"] = of_set.double().numpy()
-    rows = [part.reset_index(names="index") for part in parts.values()]
-    table = pd.concat(rows, ignore_index=True)
-    return table[["dataset", "index", *[c for c in table if c not in ("dataset", "index")]]]
+        for name, part in parts.items():
+            part[f"{axis}{suffix}"] = meter.on_axis(axis, features[name]).double().numpy()
+    return pd.concat(parts.values(), ignore_index=True)
 
 
 def summarised(
@@ -161,24 +157,26 @@ def summarised(
       farther, 50% where there is no shift (the AUROC of the distance).
     """
     evaluation = Evaluation.of_numbers(degrees, axes, resampling)
-    names, of_sets = evaluation.ood_names, evaluation.sets.by_metric
+    of_sets = evaluation.sets.by_metric
+    groups = {str(name): rows for name, rows in degrees.groupby("dataset")}
+    made_of = {name: of for name, rows in groups.items() if (of := photographs(rows)) is not None}
     parts = []
     for place, axis in enumerate(axes):
-        groups = [(str(name), rows) for name, rows in degrees.groupby("dataset")]
-        sets = {name: rows[axis].to_numpy() for name, rows in groups}
-        made_of = {name: of for name, rows in groups if (of := photographs(rows)) is not None}
+        sets = {name: rows[axis].to_numpy() for name, rows in groups.items()}
         part = summarise_degrees(sets, resampling=resampling, made_of=made_of).assign(axis=axis)
-        (kept, low, high), pairs = (
-            tuple(numbers[place] for numbers in (values, *ends))
-            for values, _, ends in (of_sets[metric] for metric in ("fpr95", "auroc"))
+        (kept, low, high), (auroc, *ends) = (
+            [numbers[place] for numbers in (values, *limits)]
+            for values, _, limits in (of_sets[metric] for metric in ("fpr95", "auroc"))
         )
-        for metric, ends in {
-            "frac_above_id_q95": (1 - kept, 1 - high, 1 - low),
-            "distance_auroc": pairs,
-        }.items():
-            for column, values in zip(("", "_low", "_high"), ends, strict=True):
-                part[metric + column] = part["dataset"].map(dict(zip(names, values, strict=True)))
-        parts.append(part)
+        compared = {
+            "frac_above_id_q95": 1 - kept,
+            "frac_above_id_q95_low": 1 - high,
+            "frac_above_id_q95_high": 1 - low,
+            "distance_auroc": auroc,
+            "distance_auroc_low": ends[0],
+            "distance_auroc_high": ends[1],
+        }
+        parts.append(part.join(pd.DataFrame(compared, evaluation.ood_names), on="dataset"))
     return pd.concat(parts, ignore_index=True)
 
 

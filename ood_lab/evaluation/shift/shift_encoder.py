@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ood_lab.clip import ClipModel, clip_backbone, shipped_folder
 from ood_lab.common.errors import UserError
-from ood_lab.common.file_records import text_sha256
+from ood_lab.common.file_records import json_sha256
 from ood_lab.common.files import write_text
 from ood_lab.common.stage_times import Stages
 from ood_lab.common.tensor_file import Tensors
@@ -85,9 +85,9 @@ def learnt(clip: ClipModel, root: Path) -> Path:
         clip: whose features they split.
         root: folder of all matrices that were learnt.
     """
-    key = json.dumps([dict(clip.identity), LABELS, EPOCHS], sort_keys=True)
+    key = json_sha256([dict(clip.identity), LABELS, EPOCHS])[:10]
     name = re.sub(r"[^\w.-]+", "-", clip.name)
-    folder = root / f"{name}-{text_sha256(key)[:10]}"
+    folder = root / f"{name}-{key}"
     if not (folder / HELD_OUT).exists():
         names, templates = imagenet21k_labels(), imagenet_templates()
         labels = [names[place * len(names) // LABELS] for place in range(LABELS)]

@@ -88,8 +88,7 @@ def statistics_table(data: OODDataModule, banks: Banks) -> pd.DataFrame:
         for each statistic; NaN where that of a file is not known.
     """
     files = pd.DataFrame() if data.report is None else data.report.files
-    tables = [data.splits[name].table for name in banks]
-    about = [table[[c for c in ("path", MADE_OF) if c in table]] for table in tables]
+    about = [data.splits[name].table.filter(items=["path", MADE_OF]) for name in banks]
     table = pd.concat([pd.concat(about, ignore_index=True), statistics_of_sets(banks)], axis=1)
     if len(files):
         table = table.merge(files, on="path", how="left", validate="many_to_one")

@@ -167,7 +167,7 @@ def press(*_, **__):
 MOMENTS = {
     "training": (TrainingLog, "on_train_epoch_end"),
     "extraction": (FeatureWriter, "__init__"),
-    "scoring": (pipeline, "score_banks"),
+    "scoring": (pipeline, "each_that_works"),
 }
 STOPS = {
     "SIGINT": (130, "interrupted: the same command resumes this run\n", "interrupted"),
@@ -199,7 +199,7 @@ def loaders_die(*_, **__):
 
 
 def test_what_sigterm_breaks_is_no_error_of_the_job(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(pipeline, "score_banks", loaders_die)
+    monkeypatch.setattr(pipeline, "each_that_works", loaders_die)
     assert train(tmp_path, *FEW, "trainer.max_epochs=1", "-m", "seed=0,1") == 143
     assert capsys.readouterr().err == f"{ENDED}\n"
     (log,) = tmp_path.glob("smoke/*/*/log.txt")
@@ -211,7 +211,7 @@ def test_a_launcher_that_answers_sigterm_itself_hears_of_it(tmp_path, monkeypatc
     """As submitit's does: SLURM may run the job again."""
     heard = []
     signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
-    monkeypatch.setattr(pipeline, "score_banks", loaders_die)
+    monkeypatch.setattr(pipeline, "each_that_works", loaders_die)
     assert train(tmp_path, *FEW, "trainer.max_epochs=1", "-m", "seed=0") == 1
     assert heard == [signal.SIGTERM]
     (failed,) = pd.read_csv(tmp_path / "smoke" / "failures.csv").itertuples()

@@ -73,7 +73,7 @@ def main() -> None:
     contents = _timed("contents", lambda: contents_of(data))
     builder = Builder(contents, where, CooccurrenceJudge(0.25), seed=0)
     how = OricConstruction(pairs=given.pairs)
-    bench, _ = _timed("construction", lambda: builder.oric(how))
+    bench = _timed("construction", lambda: builder.oric(how))["bench"]
     tables = [bench.questions]
     for name in ("uniform", "pos_only", "neg_only"):
         tables.append(_timed(f"ablation {name}", lambda name=name: builder.ablation(how, name)))

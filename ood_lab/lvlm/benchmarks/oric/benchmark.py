@@ -23,8 +23,6 @@ from ood_lab.lvlm.benchmark.contract import Benchmark, BenchmarkSession, Benchma
 from ood_lab.lvlm.benchmarks.oric import page
 from ood_lab.lvlm.benchmarks.oric.analysis_page import analyses_in
 from ood_lab.lvlm.benchmarks.oric.construction import (
-    PAPER,
-    RELEASED,
     ChatJudge,
     CooccurrenceJudge,
     Judge,
@@ -49,7 +47,6 @@ from ood_lab.lvlm.benchmarks.oric.question_drawing import (
 )
 from ood_lab.lvlm.benchmarks.oric.question_sets import (
     ORIC,
-    Pool,
     QuestionSets,
     Verdicts,
     Wording,
@@ -123,7 +120,7 @@ class Oric(Benchmark):
     prompts: Annotated[int, Interval(ge=1, le=4)]
     parser: str
     second_step: Literal["none", "judge"]
-    thresholds: Sequence[float]
+    thresholds: tuple[float, float]
     foreign_clip: bool
     words: ClassVar[BenchmarkWords] = page.WORDS
     files: ClassVar[Sequence[str]] = (*Benchmark.files, "bench", "predictions", "audit")
@@ -134,8 +131,8 @@ class Oric(Benchmark):
         pope, settings = self._pope, run.inputs.settings
         if self.images is not None and self.bench is None:
             raise UserError("task.images are those of task.bench=oric_bench.json: give that, too")
-        if len(self.thresholds) != 2 or not 0 < self.thresholds[0] < self.thresholds[1]:
-            raise UserError("task.thresholds: give two sides of squares in pixels, ascending")
+        if not 0 < self.thresholds[0] < self.thresholds[1]:
+            raise UserError("task.thresholds are sides of squares in pixels: give them ascending")
         if self.predictions and self.form == "both":
             raise UserError("task.predictions are of one form: give task.form=plain or cot")
         if self.bench is None and self.questions is None:
@@ -174,14 +171,13 @@ class Oric(Benchmark):
         if self.bench is None:
             return
         published, sample = self._published(run, self.bench), [*pope, *self.ablations]
-        published.check_images()
         if sample and not published.is_annotated:
             raise UserError(
                 f"{', '.join(sample)}: annotations are missing to draw these questions from. Give "
                 "annotations=coco ..., files of POPE (task.pope=[coco_pope_random.json]), or leave "
                 "task.pope and task.ablations empty"
             )
-        published.check_clips(("clip", "image_text") if self.ablations else ("image_text",))
+        published.check(("clip", "image_text") if self.ablations else ("image_text",))
 
     @property
     def _pope(self) -> PopeSets:
@@ -202,14 +198,15 @@ class Oric(Benchmark):
         sets, contents, spaces = (
             self._constructed(run) if self.bench is None else self._read_published(run, self.bench)
         )
-        edges = (float(self.thresholds[0]), float(self.thresholds[1]))
-        table, analyses = known_of(sets, contents, spaces, edges, resampling=run.resampling)
+        table, analyses = known_of(
+            sets, contents, spaces, self.thresholds, resampling=run.resampling
+        )
         write_csv(analyses, run.folder / "analyses.csv")
         write_table(table.drop(columns="problem"), run.folder / "sets.parquet")
         ask = partial(
             questions_of,
             items_of(table),
-            sets.pool.files,
+            sets.files,
             meta_of(table),
             parser=self.parser_of_questions,
             prompts=self.prompts,
@@ -249,15 +246,14 @@ class Oric(Benchmark):
     def _constructed(self, run: BenchmarkSession) -> tuple[QuestionSets, Contents | None, Spaces]:
         """The same of new questions about the annotated images."""
         annotations = run.inputs.annotations
-        sets = QuestionSets(Pool.of(annotations, None))
+        sets = QuestionSets.about(annotations, None)
         spaces = self._spaces(run, sets)
         contents = contents_of(annotations)
         builder = Builder(contents, spaces[run.inputs.clip.name], self._judge(run), run.seed)
-        bench, train = builder.oric(self._how, self.train_pairs)
+        built = builder.oric(self._how, self.train_pairs)
+        bench = built["bench"]
         verdicts, wording = Verdicts.read(self.audit), self._wording
-        sets.sets[ORIC] = write_construction(
-            bench, train, annotations, verdicts, wording, run.folder
-        )
+        sets.sets[ORIC] = write_construction(built, annotations, verdicts, wording, run.folder)
         for name in self.ablations:
             sets.make(name, builder.ablation(self._how, name), wording)
         self._pope.add_to(sets, contents, len(bench.questions), wording, run.seed)
@@ -268,7 +264,7 @@ class Oric(Benchmark):
         }
         run.record.clip = {
             **run.inputs.clip.identity,
-            "text": template_of(run.inputs.clip, self._how.rules.clip_text),
+            "text": template_of(run.inputs.clip, self._how.clip_text),
         }
         run.record.judge = dict(builder.judge.made_with)
         run.record.oric = {
@@ -282,34 +278,32 @@ class Oric(Benchmark):
         self, run: BenchmarkSession, sets: QuestionSets, rows: Ints | None = None
     ) -> Spaces:
         """The space of the CLIP, then those of ``image_text``, by name."""
-        paths, objects, folder = sets.pool.paths, sets.objects, run.features / "oric"
+        paths, objects, folder = sets.paths, sets.objects, run.features / "oric"
         clips = clips_of(run.inputs.clip, run.inputs.image_text)
         return {
-            name: space_of(clip, paths, objects, self._how.rules.clip_text, folder, rows)
+            name: space_of(clip, paths, objects, self._how.clip_text, folder, rows)
             for name, clip in clips.items()
         }
 
     @property
     def _how(self) -> OricConstruction:
-        return replace(self.construct, rules=RELEASED if self.released else PAPER)
+        return replace(self.construct, released=self.released)
 
     @property
     def _wording(self) -> Wording:
-        return partial(problem_of, article=self._how.rules.article)
+        return partial(problem_of, released=self.released)
 
     def _judge(self, run: BenchmarkSession) -> Judge:
         judge: CooccurrenceJudge | ChatModel = run.inputs.judge
         if isinstance(judge, CooccurrenceJudge):
             return judge
-        return ChatJudge(self.text_model(run, judge), self._how.rules.judge_wording)
+        return ChatJudge(self.text_model(run, judge), self.released)
 
     # Second stage.
 
     def asked(self, run: BenchmarkSession, questions: Questions) -> Questions:
         """Without the questions that a person has rejected."""
-        verdicts = self._verdicts
-        verdicts.check_asked(questions)
-        return verdicts.without_rejected(questions)[0]
+        return self._verdicts.without_rejected(questions)[0]
 
     def recorded(self, run: BenchmarkSession, questions: Questions) -> list[Answer] | None:
         """Predictions of ORIC's code, where they are given."""

@@ -5,8 +5,20 @@
 - *Negatives*: ``I'``, the image nearest to ``I`` for a CLIP; of the objects that are not in it, the
   ``k`` whose texts are nearest to it get a question.
 
-A pair of images gives ``2 k`` questions, half of them with the answer yes. Deviations of the
-released code from the paper are in :mod:`ood_lab.lvlm.benchmarks.oric.construction`.
+A pair of images gives ``2 k`` questions, half of them with the answer yes.
+
+The released code departs from the paper, and ``task.released`` follows it:
+
+- of the unexpected objects it takes the first k in the order in which the annotations name them,
+  not k at random;
+- "not", "know" and "cannot" in a judge's reply are a no to it (:func:`says_no`);
+- the nearest image comes from all images, those without annotations too;
+- it draws so many images, and those that fail are missing, where the paper's are drawn until there
+  are enough pairs. Repeated pairs of images are then left out before the draw, in the order of the
+  annotations;
+- scores are a softmax over 100 texts at a time, which changes the order where there are more;
+- the wording of the question to a judge, the text of an object for the CLIP, and the article of an
+  object in a question ("an" before vowels, else none) are others.
 """
 
 from __future__ import annotations
@@ -19,55 +31,6 @@ from typing import Literal, Protocol
 from ood_lab.common.arguments import Count, Natural, PositiveShare, Settings
 from ood_lab.lvlm.answers.open_answer_reader import TextModel
 from ood_lab.lvlm.parsers import NO, PARSERS, YES
-
-Article = Literal["right", "released"]
-NoTest = Literal["word", "substring"]
-Wording = Literal["paper", "released"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OricRules:
-    """The steps in which the two differ.
-
-    Attributes:
-        pick: of the unexpected objects, k at ``random``, or the ``first`` k in the order in which
-            the annotations name them (released).
-        no_test: how a judge's reply is read, see
-            :func:`~ood_lab.lvlm.benchmarks.oric.construction.says_no`.
-        pool: where the nearest image comes from: ``eligible`` images like the first, or ``all``,
-            those without annotations too (released).
-        quota: ``filled``: images are drawn until there are enough pairs; ``sampled`` (released):
-            so many images are drawn, and those that fail are missing. Repeated pairs of images
-            are then left out before the draw, in the order of the annotations.
-        chunk: scores are a softmax over so many texts at a time (released: 100, which changes the
-            order where there are more); None = the cosines of all are compared.
-        judge_wording: of the question to a language model as judge.
-        clip_text: of an object; None = ``an image contains {}``, or what a shipped CLIP was
-            trained on.
-        article: of the object in a question; the released one is "an" before vowels, else none.
-    """
-
-    pick: Literal["random", "first"] = "random"
-    no_test: NoTest = "word"
-    pool: Literal["eligible", "all"] = "eligible"
-    quota: Literal["filled", "sampled"] = "filled"
-    chunk: int | None = None
-    judge_wording: Wording = "paper"
-    clip_text: str | None = None
-    article: Article = "right"
-
-
-PAPER = OricRules()
-RELEASED = OricRules(
-    pick="first",
-    no_test="substring",
-    pool="all",
-    quota="sampled",
-    chunk=100,
-    judge_wording="released",
-    clip_text="A image contains {}",
-    article="released",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +47,7 @@ class OricConstruction:
             (released code), or only those ``of_interest`` in ``I``, as the paper's wording allows.
         deduplicate: an unordered pair of images is used once, and a pair with a repeated
             question is skipped whole (released code; the published files have no repeats).
-        rules: what the released code does otherwise.
+        released: do as the released code does, see the module.
     """
 
     pairs: Natural = 500
@@ -94,7 +57,12 @@ class OricConstruction:
     min_categories: Count = 3
     absent: Literal["any", "of_interest"] = "any"
     deduplicate: bool = True
-    rules: OricRules = PAPER
+    released: bool = False
+
+    @property
+    def clip_text(self) -> str | None:
+        """Text of an object for a CLIP; None = the paper's, or that of a shipped one."""
+        return "A image contains {}" if self.released else None
 
 
 _QUESTION = (
@@ -118,11 +86,11 @@ class Expectation:
     background: tuple[str, ...]
     rank: float
 
-    def text(self, wording: Wording) -> str:
+    def text(self, released: bool) -> str:
         """The question to a language model, as the paper prints it or as the code sends it."""
-        names, noun = f"[{','.join(self.background)}]", "target objects"
-        if wording == "paper":
-            names, noun = json.dumps(list(self.background), ensure_ascii=False), "target object"
+        names, noun = json.dumps(list(self.background), ensure_ascii=False), "target object"
+        if released:
+            names, noun = f"[{','.join(self.background)}]", "target objects"
         return _QUESTION.format(background=names, noun=noun, target=self.target)
 
 
@@ -167,34 +135,34 @@ class ChatJudge:
 
     Args:
         texts: the model.
-        wording: of the question.
+        released: the question is that of the released code.
     """
 
     texts: TextModel
-    wording: Wording = "paper"
+    released: bool
 
     @property
     def made_with(self) -> Settings:
         """The model's own, and the wording."""
-        return {**self.texts.model.made_with, "wording": self.wording}
+        return {**self.texts.model.made_with, "released": self.released}
 
     def replies(self, asked: Sequence[Expectation]) -> list[str | None]:
         """Its replies; see :meth:`~ood_lab.lvlm.answers.open_answer_reader.TextModel.replies`."""
-        texts = [item.text(self.wording) for item in asked]
+        texts = [item.text(self.released) for item in asked]
         results = self.texts.replies("oric_judge", texts)
         return [results[text] for text in texts]
 
 
-def says_no(reply: str | None, test: NoTest) -> bool | None:
+def says_no(reply: str | None, released: bool) -> bool | None:
     """Whether a reply says no; None where it says neither yes nor no.
 
     Args:
         reply: None = there is none.
-        test: ``word`` reads it as any yes/no answer; ``substring`` is the released code's test,
-            which takes "not", "know" and "cannot" for a no, and all else for a yes.
+        released: a reply with the letters "no" is a no, as "not", "know" and "cannot", and all
+            else is a yes; False = it is read as any yes/no answer.
     """
     if reply is None:
         return None
-    if test == "substring":
+    if released:
         return "no" in reply.lower()
     return {YES: False, NO: True}.get(PARSERS["default"](reply) or "")

@@ -140,7 +140,7 @@ class PopeSets:
             if entry in SAMPLINGS:
                 sets.make(name, pope_of(contents, sampling_of(entry), count, seed), wording)
             elif name not in sets.sets:
-                sets.sets[name] = sets.pool.located(read_pope(Path(entry)), entry)
+                sets.add(name, read_pope(Path(entry)), entry)
             if self.subset is not None:
                 sets.draw(name, self.subset, seed)
 

@@ -18,8 +18,7 @@ from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.annotations.annotation_table import frame_of, read_json
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.answer_requests import answer_of
-from ood_lab.lvlm.benchmarks.oric.construction import Article
-from ood_lab.lvlm.benchmarks.oric.question_sets import ITEM, Pool, QuestionSets, Verdicts, audit_of
+from ood_lab.lvlm.benchmarks.oric.question_sets import ITEM, ORIC, QuestionSets, Verdicts, audit_of
 from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.image_text.foreign_images import is_builtin, refuse_shipped, shipped_clips
 from ood_lab.lvlm.parsers import NO, YES
@@ -70,19 +69,19 @@ def table_of(items: Sequence[OricItem]) -> pd.DataFrame:
     return frame_of(items, [item.name for item in fields(OricItem)]).set_axis([*ITEM], axis=1)
 
 
-def with_article(name: str, article: Article = "right") -> str:
+def with_article(name: str, released: bool = False) -> str:
     """``a dog``, ``an umbrella``, ``an hour glass``.
 
     The released code goes by the first letter, and its slip leaves consonants without an article.
     """
-    if article == "right":
-        return str(english().a(name))
-    return f"an {name}" if name[:1].lower() in "aeiou" else name
+    if released:
+        return f"an {name}" if name[:1].lower() in "aeiou" else name
+    return str(english().a(name))
 
 
-def problem_of(name: str, article: Article = "right") -> list[str]:
+def problem_of(name: str, released: bool = False) -> list[str]:
     """The four questions about an object."""
-    return [prompt.format(with_article(name, article)) for prompt in PROMPTS]
+    return [prompt.format(with_article(name, released)) for prompt in PROMPTS]
 
 
 def write_bench(items: Iterable[OricItem], path: Path) -> None:
@@ -293,8 +292,7 @@ class PublishedSets:
     """A benchmark's published questions, and those of other files next to them.
 
     Attributes:
-        sets: by name, the questions (``item, image, object, problem, label``) and their file; the
-            benchmark's own come first.
+        sets: by name, the questions (``item, image, object, problem, label``) and their file.
         folder: of the images; None = that of the annotations.
         recorded: the answers are given, so that no model looks at an image.
         foreign_clip: a shipped CLIP may judge images that it knows nothing of.
@@ -310,28 +308,19 @@ class PublishedSets:
     @property
     def _bench(self) -> str:
         """The file of the benchmark."""
-        return next(iter(self.sets.values()))[1]
+        return self.sets[ORIC][1]
 
-    def check_images(self) -> None:
-        """Rejects questions about images that are nowhere.
-
-        Raises:
-            UserError: the folder is missing, or neither it nor annotations are given.
-        """
-        if self.folder is not None and not self.folder.is_dir():
-            raise UserError(f"task.images={self.folder} is not a directory")
-        if self.folder is None and not self.is_annotated and not self.recorded:
-            raise UserError("task.bench: where are its images? Give task.images=DIR")
-
-    def check_clips(self, groups: tuple[str, ...]) -> None:
-        """Rejects a shipped CLIP that is to judge images that it knows nothing of.
+    def check(self, groups: tuple[str, ...]) -> None:
+        """Rejects images that are nowhere, and a shipped CLIP that knows nothing of them.
 
         Args:
-            groups: of the CLIPs, ``clip`` or ``image_text``.
+            groups: of the CLIPs that judge them, ``clip`` or ``image_text``.
 
         Raises:
-            UserError: there is one.
+            UserError: neither a folder nor annotations are given, or there is such a CLIP.
         """
+        if self.folder is None and not self.is_annotated and not self.recorded:
+            raise UserError("task.bench: where are its images? Give task.images=DIR")
         if self._is_foreign:
             refuse_shipped(self.settings, self._bench, groups)
 
@@ -361,34 +350,35 @@ class PublishedSets:
                 given, the verdicts are on other questions, or none is left.
         """
         names = [name for questions, _ in self.sets.values() for name in questions["image"]]
-        sets = QuestionSets(Pool.of(annotations, self.folder, names))
+        sets = QuestionSets.about(annotations, self.folder, names)
         for name, (questions, source) in self.sets.items():
-            sets.sets[name] = sets.pool.located(questions, source)
-        own = next(iter(self.sets))
-        audit = audit_of(sets.sets[own], verdicts)
+            sets.add(name, questions, source)
+        audit = audit_of(sets.sets[ORIC], verdicts)
         verdicts.check_questions(audit)
         kept = ~verdicts.rejects(audit)
         if not kept.any():
             raise UserError(f"{verdicts.path} rejects every question of {self._bench}")
-        sets.sets[own] = sets.sets[own][kept].reset_index(drop=True)
-        if not self.recorded and (missing := sets.pool.missing(sets.rows)):
-            example = f"'{missing[0].name}' for one: give their folder, task.images=DIR"
-            raise UserError(f"{self._lost(missing, sets)}, {example}")
+        sets.sets[ORIC] = sets.sets[ORIC][kept].reset_index(drop=True)
+        if not self.recorded and (lost := self._lost(sets)):
+            raise UserError(f"{lost}: give their folder, task.images=DIR")
         return sets, audit
 
-    def _lost(self, missing: Sequence[Path], sets: QuestionSets) -> str:
-        folder = f"in '{self.folder}'" if self.folder is not None else "here"
-        counts = f"{len(missing):,} of the {len(sets.rows):,} images of {self._bench}"
-        return f"{counts} are not {folder}"
+    def _lost(self, sets: QuestionSets) -> str:
+        """How many images are missing, in words; empty where none is."""
+        missing, images = sets.missing, f"{len(sets.rows):,} images of {self._bench}"
+        if not missing:
+            return ""
+        where = f"'{missing[0].parent}' ('{missing[0].name}' for one)"
+        return f"{len(missing):,} of the {images} are not in {where}"
 
     def without_space(self, sets: QuestionSets) -> str | None:
-        """Why no CLIP can look at the images, in a sentence; None where one can."""
-        if missing := sets.pool.missing(sets.rows):
-            return f"{_SPACES}: {self._lost(missing, sets)}"
+        """Why no CLIP can look at the images, in words; None where one can."""
+        if lost := self._lost(sets):
+            return lost
         if not self.settings.get("clip"):
-            return f"{_SPACES}: no CLIP is chosen (clip=vit_b32)"
+            return "no CLIP is chosen (clip=vit_b32)"
         for label, knows in shipped_clips(self.settings, "clip") if self._is_foreign else ():
-            return f"{_SPACES}: {label} knows only {knows}; choose a real CLIP (clip=vit_b32)"
+            return f"{label} knows only {knows}; choose a real CLIP (clip=vit_b32)"
         return None
 
     def unknown(self, without_space: str | None) -> list[str]:
@@ -397,8 +387,8 @@ class PublishedSets:
         Args:
             without_space: see the method of this name.
         """
-        facts = None if self.is_annotated else _FACTS
-        unknown = [item for item in (without_space, facts) if item]
+        unknown = [f"{_SPACES}: {without_space}"] if without_space else []
+        unknown += [] if self.is_annotated else [_FACTS]
         for item in unknown:
             log.warning("not known of %s: %s", self._bench, item)
         return unknown

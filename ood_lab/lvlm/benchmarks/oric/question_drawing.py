@@ -89,6 +89,8 @@ FEW_POSITIVES, FEW_NEGATIVES, SEEN = (
     "fewer than k absent objects",
     "asked about already",
 )
+#: Texts of which the released code takes a softmax at a time.
+CHUNK = 100
 _QUESTION = ["pair", "row", "object", "label", "background", "cosine", "nearest_to"]
 _AUDIT = [
     *("row", "object", "label", "chosen", "pair", "background", "reply", "unexpected", "expected"),
@@ -150,7 +152,7 @@ class Drawing:
     def draw(self, order: Ints) -> Constructed:
         """Goes through the images, some at a time: a judge gets several at once."""
         wanted, start = self.settings.pairs, 0
-        if self.settings.rules.quota == "sampled":
+        if self.settings.released:
             order = self._without_repeats(order)[:wanted]
         while self.made < wanted and start < len(order):
             size = max(32, 2 * (wanted - self.made))
@@ -224,12 +226,12 @@ class Drawing:
         for row, entries in interest.items():
             considered = []
             for entry, reply in zip(entries, in_order, strict=False):  # the next of all replies
-                verdict = says_no(reply, self.settings.rules.no_test)
+                verdict = says_no(reply, self.settings.released)
                 self.read[verdict is not None] += 1
                 considered.append(_Positive(entry, reply, verdict))
             unexpected = [p.entry for p in considered if p.unexpected]
-            first = self.settings.rules.pick == "first"
-            chosen = unexpected[: self.settings.k] if first else self._drawn(row, 0, unexpected)
+            first = unexpected[: self.settings.k]
+            chosen = first if self.settings.released else self._drawn(row, 0, unexpected)
             results[row] = considered, chosen
         return results
 
@@ -270,9 +272,9 @@ class Drawing:
 
     def _scores(self, cosines: Cosines) -> Floats:
         values = cosines.astype(np.float64)
-        if self.settings.rules.chunk is None:
+        if not self.settings.released:
             return values
-        cuts = range(self.settings.rules.chunk, len(values), self.settings.rules.chunk)
+        cuts = range(CHUNK, len(values), CHUNK)
         parts = np.split(self.builder.space.scale * values, list(cuts))
         return np.concatenate([softmax(part) for part in parts if len(part)] or [values])
 
@@ -290,18 +292,21 @@ class Drawing:
         """
         own, background = self.builder.space.cosines([row])[0], self.regions.background(row)
         there = self.contents.names(self.contents.codes[self.contents.entries(other)])
-        asked = [(row, code, YES, background, own, -1) for code in codes]
-        asked += [(other, code, NO, there, cosines, row) for code in absent]
-        for image, code, label, words, of_texts, nearest_to in asked:
-            about = {"pair": self.made, "background": ", ".join(words)}
-            about |= {"cosine": float(of_texts[code]), "nearest_to": nearest_to}
-            self.rows.append(self._object(image, code, label) | about)
+        for image, asked, label, words, of_texts, nearest_to in (
+            (row, codes, YES, background, own, -1),
+            (other, absent, NO, there, cosines, row),
+        ):
+            about = {"pair": self.made, "background": ", ".join(words), "nearest_to": nearest_to}
+            self.rows += [
+                {**self._object(image, code, label), **about, "cosine": float(of_texts[code])}
+                for code in asked
+            ]
         free = np.flatnonzero(~self.contents.present[other])
         order = free[np.argsort(-cosines[free], kind="stable")]
         for code in dict.fromkeys([*absent, *order[: 2 * self.settings.k].tolist()]):
-            noted = {"chosen": code in absent, "pair": self.made, "skipped": ""}
-            noted |= {"cosine": float(cosines[code]), "nearest_to": row}
-            self.audit.append(self._object(other, code, NO) | noted)
+            noted = {"chosen": code in absent, "pair": self.made, "skipped": "", "nearest_to": row}
+            cosine = {"cosine": float(cosines[code])}
+            self.audit.append(self._object(other, code, NO) | noted | cosine)
         self.made += 1
 
     def _object(self, row: int, code: int, label: str) -> Fields:
@@ -354,10 +359,8 @@ class Builder:
     judge: Judge
     seed: int
 
-    def oric(
-        self, how: OricConstruction, train_pairs: int = 0
-    ) -> tuple[Constructed, Constructed | None]:
-        """ORIC's questions, and others to train on.
+    def oric(self, how: OricConstruction, train_pairs: int = 0) -> dict[str, Constructed]:
+        """ORIC's questions, ``bench``, and others to train on, ``train``, where these are wanted.
 
         The images are dealt to the two at random, in proportion to their pairs: none is in both.
 
@@ -369,11 +372,14 @@ class Builder:
             UserError: see :meth:`construct`.
         """
         if not train_pairs:
-            return self.construct(how), None
+            return {"bench": self.construct(how)}
         order = np.random.default_rng([self.seed, 3]).permutation(len(self.contents))
         cut = round(len(order) * train_pairs / (train_pairs + how.pairs))
         train = replace(how, pairs=train_pairs)
-        return self.construct(how, order[cut:]), self.construct(train, order[:cut])
+        return {
+            "bench": self.construct(how, order[cut:]),
+            "train": self.construct(train, order[:cut]),
+        }
 
     def construct(self, how: OricConstruction, among: Ints | None = None) -> Constructed:
         """Draws images in random order until there are enough pairs.
@@ -395,7 +401,7 @@ class Builder:
                 f"no image has {how.min_categories} categories, as "
                 f"task.construct.min_categories={how.min_categories} asks for"
             )
-        pool = rows if how.rules.pool == "all" else eligible
+        pool = rows if how.released else eligible
         run = Drawing(self, self.contents, how, regions_of(self.contents, eligible), pool)
         return run.draw(np.random.default_rng(self.seed).permutation(eligible))
 
@@ -413,8 +419,7 @@ class Builder:
 
 
 def write_construction(
-    bench: Constructed,
-    train: Constructed | None,
+    parts: Mapping[str, Constructed],
     annotations: Annotations,
     verdicts: Verdicts,
     wording: Wording,
@@ -423,8 +428,7 @@ def write_construction(
     """Writes ``oric_bench.json``, ``oric_train.json`` where there is one, and ``audit.csv``.
 
     Args:
-        bench: what was constructed for the benchmark.
-        train: the same to train on, if any.
+        parts: see :meth:`Builder.oric`.
         annotations: of the images.
         verdicts: on the questions; rejected ones are only in the audit.
         wording: of the questions.
@@ -441,7 +445,6 @@ def write_construction(
     def named(rows: pd.DataFrame) -> pd.DataFrame:
         return rows.assign(image=files[rows["row"].to_numpy(np.int64)])
 
-    parts = {"bench": bench} | ({} if train is None else {"train": train})
     audits = [made.audit.assign(file=file) for file, made in parts.items()]
     audit = named(pd.concat(audits, ignore_index=True))
     chosen = audit["chosen"].astype(bool)

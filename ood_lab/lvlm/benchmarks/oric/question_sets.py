@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -21,90 +20,6 @@ from ood_lab.lvlm.questions.question_files import Questions
 from ood_lab.lvlm.scoring.human_verdicts import VERDICT, AuditVerdicts, read_audit
 from ood_lab.schema.arrays import Ints, positions
 from ood_lab.schema.image_columns import LEVELS
-
-
-@dataclass(frozen=True)
-class Pool:
-    """Images by their row.
-
-    Attributes:
-        names: of their files: those of the annotations, else as the questions name them.
-        paths: of their files.
-        annotations: of all of them, in the same order; None = nothing is known of them.
-    """
-
-    names: Sequence[str]
-    paths: Sequence[Path]
-    annotations: Annotations | None = None
-
-    @classmethod
-    def of(
-        cls, annotations: Annotations | None, folder: Path | None, asked: Sequence[str] = ()
-    ) -> Pool:
-        """Annotated images, or those that the questions ask about.
-
-        Args:
-            annotations: of the images, if any.
-            folder: of the images; None = that of the annotations.
-            asked: names of the images of all questions, which may repeat.
-        """
-        names = distinct(asked) if annotations is None else annotations.images["file"].tolist()
-        if folder is None:
-            root = Path() if annotations is None else annotations.root
-            return cls(names, [root / name for name in names], annotations)
-        # Annotations may name sub-folders that this folder does not have.
-        paths = [folder.absolute() / name for name in names]
-        paths = [path if path.is_file() else folder.absolute() / path.name for path in paths]
-        return cls(names, paths, annotations)
-
-    @cached_property
-    def files(self) -> dict[str, str]:
-        """Path of each image, by its name."""
-        return {name: str(path) for name, path in zip(self.names, self.paths, strict=True)}
-
-    def missing(self, rows: Ints) -> list[Path]:
-        """Those of some images that are not there, each once."""
-        return [self.paths[row] for row in np.unique(rows) if not self.paths[row].is_file()]
-
-    def located(self, questions: pd.DataFrame, source: str) -> pd.DataFrame:
-        """Questions of a file with the ``row`` of their images, which are then named as here.
-
-        Args:
-            questions: ``item, image, object, problem, label``.
-            source: the file, for messages.
-
-        Raises:
-            UserError: an image or an object is not in the annotations, or they say otherwise.
-        """
-        there, asked = ([Path(n).name for n in names] for names in (self.names, questions["image"]))
-        rows = positions(there, asked)
-        table = questions.assign(row=rows)
-        if self.annotations is not None:
-            _check(table, self.annotations, source)
-        return table.assign(image=[self.names[row] for row in rows.tolist()])
-
-
-def _check(questions: pd.DataFrame, annotations: Annotations, source: str) -> None:
-    pairs = zip(annotations.objects["image"], annotations.objects["category"], strict=True)
-    there, ids = set(pairs), annotations.images["image"].tolist()
-    remedy = "choose the annotations of its images, or give only their folder, task.images=DIR"
-    for number, image, name, _, label, row in questions.itertuples(index=False, name=None):
-        if row < 0:
-            raise UserError(
-                f"{source}: the image {image} of question {number} is not among the "
-                f"{len(ids):,} of {annotations.name}: {remedy}"
-            )
-        if name not in annotations.categories:
-            raise UserError(
-                f"{source}: question {number} asks for '{name}', which {annotations.name} does "
-                f"not annotate: {remedy}"
-            )
-        if ((ids[row], name) in there) != (label == YES):
-            raise UserError(
-                f"{source}: question {number} has the answer {label}, but {annotations.name} "
-                f"says otherwise of '{name}' in {image}: {remedy}"
-            )
-
 
 log = logging.getLogger(__name__)
 
@@ -122,20 +37,62 @@ _KNOWN = ("split", "p_context", "area_share", "tier", "coco_tier", "cosine", "pa
 
 @dataclass(frozen=True)
 class QuestionSets:
-    """Sets of questions about the images of a pool.
+    """Sets of questions about the same images, which have a row each.
 
     Attributes:
-        pool: the images.
+        names: of the files of the images: those of the annotations, else as the questions name
+            them.
+        paths: of these files.
+        annotations: of all of them, in the same order; None = nothing is known of them.
         sets: by name: ``row`` of the image and :data:`ITEM`.
     """
 
-    pool: Pool
+    names: Sequence[str]
+    paths: Sequence[Path]
+    annotations: Annotations | None = None
     sets: dict[str, pd.DataFrame] = field(default_factory=dict)
+
+    @classmethod
+    def about(
+        cls, annotations: Annotations | None, folder: Path | None, asked: Sequence[str] = ()
+    ) -> QuestionSets:
+        """No set yet, about annotated images, or about those that the questions name.
+
+        Args:
+            annotations: of the images, if any.
+            folder: of the images; None = that of the annotations.
+            asked: names of the images of all questions, which may repeat.
+        """
+        names = distinct(asked) if annotations is None else annotations.images["file"].tolist()
+        if folder is None:
+            root = Path() if annotations is None else annotations.root
+            return cls(names, [root / name for name in names], annotations)
+        # Annotations may name sub-folders that this folder does not have.
+        paths = [folder.absolute() / name for name in names]
+        paths = [path if path.is_file() else folder.absolute() / path.name for path in paths]
+        return cls(names, paths, annotations)
+
+    def add(self, split: str, questions: pd.DataFrame, source: str) -> None:
+        """Adds the questions of a file with the ``row`` of their images, which are named as here.
+
+        Args:
+            split: name of the set.
+            questions: ``item, image, object, problem, label``.
+            source: the file, for messages.
+
+        Raises:
+            UserError: an image or an object is not in the annotations, or they say otherwise.
+        """
+        there, asked = ([Path(n).name for n in names] for names in (self.names, questions["image"]))
+        rows = positions(there, asked)
+        if self.annotations is not None:
+            _check(questions, rows, self.annotations, source)
+        self.sets[split] = questions.assign(row=rows, image=[self.names[row] for row in rows])
 
     def make(self, split: str, rows: pd.DataFrame, wording: Wording) -> None:
         """Adds questions that were made from the annotations, ``row, object, label``."""
-        assert self.pool.annotations is not None
-        self.sets[split] = worded(rows, self.pool.annotations, wording)
+        assert self.annotations is not None
+        self.sets[split] = worded(rows, self.annotations, wording)
 
     def draw(self, split: str, number: int, seed: int) -> None:
         """Adds ``<split>_subset``: ``number`` questions of a set at random, half of each answer.
@@ -151,17 +108,43 @@ class QuestionSets:
         self.sets[split + SUBSET] = rows.loc[kept].reset_index(drop=True)
 
     @property
+    def files(self) -> dict[str, str]:
+        """Path of each image, by its name."""
+        return {name: str(path) for name, path in zip(self.names, self.paths, strict=True)}
+
+    @property
     def rows(self) -> Ints:
         """The images of the questions, each once."""
         rows = [table["row"].to_numpy(np.int64) for table in self.sets.values()]
         return np.unique(np.concatenate(rows))
 
     @property
+    def missing(self) -> list[Path]:
+        """Those of these images that are not there."""
+        return [self.paths[row] for row in self.rows if not self.paths[row].is_file()]
+
+    @property
     def objects(self) -> tuple[str, ...]:
         """The label space: that of the annotations, else the objects of the questions."""
-        if self.pool.annotations is not None:
-            return self.pool.annotations.categories
+        if self.annotations is not None:
+            return self.annotations.categories
         return tuple(sorted({name for table in self.sets.values() for name in table["object"]}))
+
+
+def _check(questions: pd.DataFrame, rows: Ints, annotations: Annotations, source: str) -> None:
+    """Rejects questions to which the annotations have no answer, or another one."""
+    ids = annotations.images["image"].tolist()
+    there = set(zip(annotations.objects["image"], annotations.objects["category"], strict=True))
+    for row, question in zip(rows.tolist(), questions.to_dict("records"), strict=True):
+        name, image = question["object"], question["image"]
+        known = row >= 0 and name in annotations.categories
+        if not known or ((ids[row], name) in there) != (question["label"] == YES):
+            raise UserError(
+                f"{source}: question {question['item']} has the answer {question['label']}, but "
+                f"{annotations.name} {'says otherwise' if known else 'says nothing'} of '{name}' "
+                f"in {image}: choose the annotations of its images, or give only their folder, "
+                "task.images=DIR"
+            )
 
 
 def worded(questions: pd.DataFrame, annotations: Annotations, wording: Wording) -> pd.DataFrame:
@@ -236,19 +219,19 @@ class Verdicts(AuditVerdicts):
             [_ID] if numbered else (),
         )
 
-    def check_asked(self, questions: Questions) -> None:
-        """Rejects verdicts on other questions than ORIC's set has; see :meth:`check_questions`."""
-        if len(content := _content(questions)):
-            self.check_questions(content)
-
     def without_rejected(self, questions: Questions) -> tuple[Questions, set[str]]:
         """Questions but for those of ORIC's set that people reject, and the items of these.
 
         Args:
             questions: of all sets, with ``split, category, item`` in ``meta``. An item has
                 several wordings and forms, about the image that its questions are paired by.
+
+        Raises:
+            UserError: there are questions of ORIC's set, and a verdict belongs to none of them.
         """
         content = _content(questions)
+        if len(content):
+            self.check_questions(content)
         items = set(content.loc[self.rejects(content), "item"])
         gone = set(content.index[content["item"].isin(items)])
         return [q for q in questions if q.question_id not in gone], items

@@ -166,7 +166,7 @@ def known_of(
         All questions with ``split`` and what is known of each; and of whole sets, see
         :func:`~ood_lab.lvlm.benchmarks.oric.set_analyses.analyses_of`.
     """
-    annotations, first, parts = sets.pool.annotations, next(iter(spaces), None), []
+    annotations, first, parts = sets.annotations, next(iter(spaces), None), []
     for split, rows in sets.sets.items():
         if annotations is not None and contents is not None:
             rows = with_facts(rows, annotations, contents, edges)

@@ -1,15 +1,13 @@
 """Every step of the construction, held against outcomes that were computed by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from toy_annotations import CATEGORIES, Says, annotations, space
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations.image_contents import contents_of
+from ood_lab.lvlm.benchmarks.oric import question_drawing
 from ood_lab.lvlm.benchmarks.oric.construction import (
-    PAPER,
     CooccurrenceJudge,
     Expectation,
     OricConstruction,
@@ -27,9 +25,7 @@ def contents():
 
 
 def build(contents, judge=None, seed=0, **settings):
-    options = {"pairs": 1, "k": 2, "pool": "all", **settings}
-    rules = {k: options.pop(k) for k in ("pool", "pick", "quota", "chunk") if k in options}
-    how = OricConstruction(**options, rules=replace(PAPER, **rules))
+    how = OricConstruction(**{"pairs": 1, "k": 2, **settings})
     return Builder(contents, space(), judge or Says(UNEXPECTED), seed).construct(how)
 
 
@@ -76,7 +72,7 @@ def test_quota_is_filled_or_sampled(contents):
     first = next(s for s in range(50) if np.random.default_rng(s).permutation(3)[0] == 2)
     assert len(build(contents, seed=first).questions) == 4
     with pytest.raises(UserError, match="none of 1 images gives a pair"):
-        build(contents, seed=first, quota="sampled", deduplicate=False)
+        build(contents, seed=first, released=True, deduplicate=False)
 
 
 @pytest.mark.parametrize(
@@ -89,15 +85,14 @@ def test_quota_is_filled_or_sampled(contents):
     ],
 )
 def test_articles(name, right, released):
-    assert (with_article(name), with_article(name, "released")) == (right, released)
+    assert (with_article(name), with_article(name, released=True)) == (right, released)
 
 
 def test_repeated_pairs_are_out_before_images_are_sampled(contents):
     """Released rule: a and c are nearest to each other; a comes first, so that c is never drawn."""
     everything = Says({}, "no")
     for seed in range(10):
-        options = {"k": 1, "pairs": 2, "quota": "sampled", "pool": "eligible"}
-        built = build(contents, everything, seed, **options)
+        built = build(contents, everything, seed, k=1, pairs=2, released=True)
         assert built.skipped["asked about already"] >= 1
         assert set(built.audit.loc[built.audit["label"] == "yes", "row"]) == {0, 1}
 
@@ -106,7 +101,7 @@ def test_pick_first_follows_the_annotations_and_random_does_not_always(contents)
     everything = Says({}, "no")
     seeds = range(12)
     options = {"k": 1, "judge": everything, "deduplicate": False, "pairs": 3}
-    firsts = {tuple(asked(build(contents, seed=s, pick="first", **options))[::2]) for s in seeds}
+    firsts = {tuple(asked(build(contents, seed=s, released=True, **options))[::2]) for s in seeds}
     names = {row for found in firsts for row in found if row[0] == "a"}
     assert names == {("a", "cup", "yes")}
     drawn = {row for s in seeds for row in asked(build(contents, seed=s, **options))}
@@ -126,17 +121,18 @@ def test_the_pool_of_nearest_images(contents):
     In the pool of all, c is nearest to both: b's cosines are 0.6, 0.8 (c) and 0.8 (d, the later).
     """
     options = {"min_categories": 4, "deduplicate": False, "pairs": 2, "k": 1}
-    near = build(contents, pool="eligible", **options)
+    near = build(contents, **options)
     pairs = near.questions[near.questions["nearest_to"] >= 0]
     assert set(zip(pairs["nearest_to"], pairs["row"], strict=True)) == {(0, 1), (1, 0)}
-    far = build(contents, pool="all", **options).questions
+    far = build(contents, released=True, **options).questions
     assert set(far.loc[far["nearest_to"] >= 0, "row"]) == {2}
 
 
-def test_softmax_in_chunks_can_change_the_order(contents):
+def test_softmax_in_chunks_can_change_the_order(contents, monkeypatch):
     """Cosines with c: cup -.352, boat .96, kite .8. Alone in its chunk, the cup gets 1."""
     whole = build(contents, seed=1, deduplicate=False)
-    alone = build(contents, seed=1, deduplicate=False, chunk=1)
+    monkeypatch.setattr(question_drawing, "CHUNK", 1)
+    alone = build(contents, seed=1, deduplicate=False, released=True)
     assert [o for _, o, label in asked(whole) if label == "no"] == ["boat", "kite"]
     assert [o for _, o, label in asked(alone) if label == "no"] == ["cup", "boat"]
 
@@ -190,9 +186,9 @@ def test_fewer_than_k_everywhere_is_one_error(contents):
     ],
 )
 def test_the_released_test_for_no_takes_parts_of_words(reply, word, substring):
-    assert says_no(reply, "word") is word
-    assert says_no(reply, "substring") is substring
-    assert says_no(None, "word") is None
+    assert says_no(reply, released=False) is word
+    assert says_no(reply, released=True) is substring
+    assert says_no(None, released=False) is None
 
 
 def test_a_judge_that_leaves_questions_out_is_one_error(contents):
@@ -206,14 +202,14 @@ def test_a_judge_that_leaves_questions_out_is_one_error(contents):
 
 def test_wording_of_the_question_to_a_judge():
     one = Expectation("cup", ("person", "car"), 0.5)
-    assert one.text("paper") == (
+    assert one.text(released=False) == (
         'Given the following background objects: ["person", "car"], can you determine the presence '
         "of the following target object: cup, with relying on textual priors, common sense "
         "knowledge, or general assumptions about object co-occurrences?\n"
         "Please respond with yes or no."
     )
-    assert "objects: [person,car]," in one.text("released")
-    assert "target objects: cup," in one.text("released")
+    assert "objects: [person,car]," in one.text(released=True)
+    assert "target objects: cup," in one.text(released=True)
 
 
 def test_cooccurrence_judge_says_no_to_the_lowest_quantile(contents):

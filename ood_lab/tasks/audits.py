@@ -135,7 +135,7 @@ class Audits(Task):
 
 def _kinds(audit: pd.DataFrame) -> pd.Series:
     """The kind of error that a person wrote next to the verdict; "" = none."""
-    return audit[ERROR].str.strip() if ERROR in audit else pd.Series("", audit.index)
+    return audit.get(ERROR, pd.Series("", audit.index, dtype=str)).str.strip()
 
 
 def _agreements(audits: Tables, resampling: Resampling) -> Iterator[dict]:

@@ -17,7 +17,7 @@ from ood_lab.common.files import write_csv
 from ood_lab.common.grouping import distinct
 from ood_lab.lvlm.benchmarks.oodbench.page import METRICS, SPLITS, WORDS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import setting_differences
-from ood_lab.lvlm.pages.benchmark_page import difference_table
+from ood_lab.lvlm.pages.benchmark_page import difference_table, metric_table
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import add_legend, panels, wrapped
 from ood_lab.report.figures.lines import draw_lines, lines_of
@@ -26,7 +26,7 @@ from ood_lab.report.rendering.drawing import optional
 from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.prose import compared, noted, values_of
 from ood_lab.report.rendering.summary import show_blocks
-from ood_lab.report.rendering.table import Head, Table, count_cell, estimate_cell, name_cell
+from ood_lab.report.rendering.table import Table
 from ood_lab.run.commandline.composition import leaves
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.finished_run import JUDGED, FinishedRun
@@ -129,25 +129,14 @@ def _settings(run: FinishedRun) -> Fields:
 
 def _table(table: pd.DataFrame) -> Table:
     """Pairs and metrics of every setting and split; the settings are numbered, and named below."""
-    settings = distinct(table["setting"])
-    cells = {(row["setting"], row["split"], row["metric"]): row for row in table.to_dict("records")}
-    rows = []
-    for setting, split, metric in cells:
-        if metric != "accuracy":
-            continue
-        row = cells[setting, split, metric]
-        rows.append(
-            [
-                name_cell(settings.index(setting) + 1),
-                name_cell(SPLITS[split]),
-                *(count_cell(float(row[name])) for name in ("initial_pairs", "n")),
-                *(estimate_cell(cells[setting, split, m]) for m in METRICS),
-            ]
-        )
-    heads = [Head("setting", "ascending"), Head("split", "ascending"), Head("pairs", note="uncut")]
-    heads += [Head("pairs"), *map(Head, METRICS.values())]
-    notes = [f"{number} {name}" for number, name in enumerate(settings, 1)]
-    return Table("Ablation, %", heads, rows, names=2, notes=notes, spreads=True)
+    numbers = {name: number for number, name in enumerate(distinct(table["setting"]), 1)}
+    rows = table.assign(place=table["setting"].map(numbers).astype(str) + "/" + table["split"])
+    names = {f"{n}/{s}": f"{n}, {words}" for n in numbers.values() for s, words in SPLITS.items()}
+    notes = [f"{number} {name}" for name, number in numbers.items()]
+    counts = {"initial_pairs": "uncut pairs"}
+    return metric_table(
+        "Ablation, %", "setting", rows, names, METRICS, key="place", counts=counts, notes=notes
+    )
 
 
 def _said(

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from ood_lab.common.arguments import BatchSize, Count, Share
+from ood_lab.common.arguments import BatchSize, Share
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_table
 from ood_lab.lvlm.annotations.image_contents import labels_of
-from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
-from ood_lab.lvlm.benchmarks.oodbench.question_pairs import Gamma, HardSamples
+from ood_lab.lvlm.benchmarks.oodbench.question_building import questions_of
+from ood_lab.lvlm.benchmarks.oodbench.question_pairs import HardSamples
 from ood_lab.lvlm.image_text.object_detectors import proposals_of, recorded_proposals
 from ood_lab.lvlm.questions.question_files import write_questions
 from ood_lab.lvlm.questions.question_forms import Form
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OODBenchHard(Task):
+class OODBenchHard(HardSamples, Task):
     """Writes ``hard.parquet`` and ``questions.jsonl``, which ``task=oodbench`` asks.
 
     Args:
@@ -34,8 +34,7 @@ class OODBenchHard(Task):
         batch_size: images at a time.
         gamma, per_image, share: see
             :class:`~ood_lab.lvlm.benchmarks.oodbench.question_pairs.HardSamples`.
-        form: see
-            :class:`~ood_lab.lvlm.benchmarks.oodbench.question_building.QuestionSettings`.
+        form: see :func:`~ood_lab.lvlm.benchmarks.oodbench.question_building.questions_of`.
 
     Raises:
         UserError: neither a detector nor detections, or both; see the annotations and the mining.
@@ -45,9 +44,6 @@ class OODBenchHard(Task):
     detections: str | None
     threshold: Share
     batch_size: BatchSize
-    gamma: Gamma
-    per_image: Count
-    share: Share
     form: Form
 
     def _proposals(self, ws: Workspace) -> pd.DataFrame:
@@ -68,11 +64,9 @@ class OODBenchHard(Task):
         """See the class."""
         proposals = self._proposals(ws)
         annotations = ws.annotations
-        mining = HardSamples(gamma=self.gamma, per_image=self.per_image, share=self.share)
-        pairs = mining.mine(proposals, labels_of(annotations))
+        pairs = self.mine(proposals, labels_of(annotations))
         write_table(pairs, ws.folder / "hard.parquet")
-        settings = QuestionSettings(form=self.form, bap=False)
-        questions = settings.questions(pairs, annotations, ws.seed)
+        questions = questions_of(pairs, annotations, seed=ws.seed, form=self.form, bap=False)
         write_questions(questions, ws.folder / "questions.jsonl")
         ws.record.annotations = {"name": annotations.name, "identity": annotations.identity}
         ws.record.proposals = len(proposals)

@@ -64,20 +64,19 @@ class AuditVerdicts:
     audit: pd.DataFrame | None = None
     path: Path | None = None
 
-    def check(self, rows: pd.DataFrame, problem: str, also: Sequence[str] = ()) -> None:
+    def check(self, rows: pd.DataFrame, problem: str) -> None:
         """Rejects verdicts on other rows.
 
         Args:
             rows: what the verdicts are on.
             problem: of a verdict on none of them; the names of columns in braces are filled in.
-            also: further columns that must agree.
 
         Raises:
             UserError: see ``problem``; with the line in the file.
         """
         if self.audit is None:
             return
-        keys = [*self.keys, *also]
+        keys = list(self.keys)
         known = pd.MultiIndex.from_frame(rows[keys].astype(str))
         out = self.audit[~pd.MultiIndex.from_frame(self.audit[keys]).isin(known)]
         if len(out):

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
 from ood_lab.common.grouping import distinct
 from ood_lab.lvlm.annotations.annotation_table import read_json
@@ -21,7 +20,6 @@ from ood_lab.lvlm.questions.question_files import (
     Questions,
     existing,
     image_in,
-    read_json_list,
     true_caption,
     yes_or_no,
 )
@@ -38,6 +36,23 @@ TYPES = {
 }
 #: The set that all questions belong to.
 _ONLY = "amber"
+
+
+@dataclass
+class _Annotation:
+    """What an image shows and what might be said to be there; of a question, its answer."""
+
+    id: int
+    type: str
+    truth: str | list[str]
+    hallu: list[str] | None = None
+
+
+@dataclass
+class _Query:
+    id: int
+    image: str
+    query: str
 
 
 @dataclass(frozen=True)
@@ -84,43 +99,41 @@ class AmberFiles:
         """
         place, images = existing(self.path), existing(self.images)
         truths, queries = place / "annotations.json", place / "query" / f"{self.query}.json"
-        rows = read_json_list(truths, ("id", "type", "truth"))
-        known = {int(row["id"]): row for row in rows}
+        annotations = read_json(truths, list[_Annotation], "AMBER's annotations")
+        known = {about.id: about for about in annotations}
         results = []
-        for number, row in enumerate(read_json_list(queries, ("id", "image", "query")), 1):
-            name = int(row["id"])
-            if name not in known:
-                raise UserError(f"{queries}, record {number}: {truths} has no id {name}")
+        for row in read_json(queries, list[_Query], "AMBER's questions"):
+            where = f"{truths}, id {row.id}"
+            if row.id not in known:
+                raise UserError(f"{queries}: {where} is missing")
+            about = known[row.id]
+            if about.type not in TYPES:
+                kinds = ", ".join(TYPES)
+                raise UserError(f"{where}: '{about.type}' is none of AMBER's types: {kinds}")
             question = Question(
-                question_id=str(name),
-                task="",
-                image=image_in(images, str(row["image"]), queries),
-                text=str(row["query"]),
+                question_id=str(row.id),
+                task=TYPES[about.type],
+                image=image_in(images, row.image, queries),
+                text=row.query,
                 answer="",
                 parser=parser,
-                pair_id=str(row["image"]),
+                pair_id=row.image,
                 meta={"split": _ONLY},
             )
-            results.append(_with_truth(question, known[name], f"{truths}, id {name}"))
+            results.append(_with_truth(question, about, where))
         return results
 
 
-def _with_truth(question: Question, about: Fields, where: str) -> Question:
-    """The question with its kind and its right answer; ``where`` is the place of the truth."""
-    if about["type"] not in TYPES:
-        kinds = ", ".join(TYPES)
-        raise UserError(f"{where}: '{about['type']}' is none of AMBER's types: {kinds}")
-    task = TYPES[about["type"]]
-    if task != GENERATIVE:
-        return replace(question, task=task, answer=yes_or_no(about["truth"], where))
-    words = {key: about.get(key) for key in ("truth", "hallu")}
-    if wrong := [key for key, value in words.items() if not isinstance(value, list)]:
-        raise UserError(f"{where}: '{wrong[0]}' is no list of objects")
+def _with_truth(question: Question, about: _Annotation, where: str) -> Question:
+    """The question with its right answer; ``where`` is the place of the truth."""
+    if question.task != GENERATIVE:
+        return replace(question, answer=yes_or_no(about.truth, where))
+    if isinstance(about.truth, str) or about.hallu is None:
+        raise UserError(f"{where}: truth and hallu of a caption are lists of objects")
     return replace(
         question,
-        task=task,
-        answer=true_caption(about["truth"]),
+        answer=true_caption(about.truth),
         parser="caption",
-        meta={**question.meta, **words},
+        meta={**question.meta, "truth": about.truth, "hallu": about.hallu},
         reply="text",
     )

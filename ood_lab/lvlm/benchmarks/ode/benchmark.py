@@ -74,46 +74,30 @@ from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.pages.benchmark_page import PageBlocks, ScoredRun
 from ood_lab.lvlm.questions.question_files import Questions, read_questions
 from ood_lab.lvlm.training.tuning_data import QuestionTuning, sizes, write_tuning
+from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.image_columns import LEVELS
 from ood_lab.schema.results import NamedTables, ResultRows, Tables
-from ood_lab.schema.run_record import RunRecord
 
 #: File that a run leaves for the next round.
 PAIRS = "pairs.csv"
 
 
-@dataclass(frozen=True)
-class Round:
-    """A finished run that the next one continues.
-
-    Attributes:
-        folder: of the run.
-        number: from 1.
-        lineage: first 16 hex digits of the hash of how it came about, and all rounds before it.
-    """
-
-    folder: Path
-    number: int
-    lineage: str
-
-    @property
-    def pairs(self) -> Pairs:
-        """Pairs of this round and of all before it."""
-        table = read_table(self.folder / PAIRS)
-        rows = table[["first", "second", "kind"]].drop_duplicates().itertuples(index=False)
-        return [Pair(str(a), str(b), "ee" if kind == "ee" else "ev") for a, b, kind in rows]
-
-
-def read_round(folder: Path) -> Round:
+def read_round(folder: Path) -> FinishedRun:
     """An earlier run of this task.
 
     Raises:
         UserError: it is none, or has not been scored.
     """
-    about = RunRecord.read(folder, missing_ok=True).ode
-    if not (folder / PAIRS).is_file() or "lineage" not in about:
+    run = FinishedRun(folder)
+    if not run.has(PAIRS) or "lineage" not in run.record.ode:
         raise UserError(f"task.previous={folder} is not a finished run of task=ode")
-    return Round(folder, int(about["round"]), str(about["lineage"]))
+    return run
+
+
+def pairs_of(table: pd.DataFrame) -> Pairs:
+    """The pairs of a round and of all before it, from its table of them."""
+    rows = table[["first", "second", "kind"]].drop_duplicates().itertuples(index=False)
+    return [Pair(str(a), str(b), "ee" if kind == "ee" else "ev") for a, b, kind in rows]
 
 
 log = logging.getLogger(__name__)
@@ -173,9 +157,10 @@ class Ode(CaptionBenchmark):
         if not settings.get("concepts") and not settings.get("annotations"):
             raise UserError("nothing to start from: choose annotations=... or concepts=amber")
         _ = self._before
-        makes = self.questions is None and self.pictures is None
-        if self.origins and not makes:
-            raise UserError("task.origins are of images that are made: remove task.pictures")
+        if self.questions is not None or self.pictures is not None:
+            if self.origins:
+                raise UserError("task.origins are of images that are made: remove task.pictures")
+            return
         for name, source in (self.origins or {}).items():
             if name == SYNTHETIC:
                 raise UserError(f"task.origins.{name} is the set of made images: choose a name")
@@ -183,33 +168,33 @@ class Ode(CaptionBenchmark):
                 listed_photographs(Path(source))
             elif not settings.get("annotations"):
                 raise UserError(f"task.origins.{name}={source} needs annotations=...")
-        if makes:
-            if not settings.get("generator"):
-                raise UserError(
-                    "no generator is chosen to make the images: choose generator=renderer, "
-                    "diffusers or openai"
-                )
-            run.inputs.generator.check()
-            if not self.foreign_clip:
-                refuse_foreign(settings, ("generator", "annotations"), ("image_text",))
-        if makes and self.filter is not None and not settings.get("image_text"):
+        if not settings.get("generator"):
+            raise UserError(
+                "no generator is chosen to make the images: choose generator=renderer, diffusers "
+                "or openai"
+            )
+        run.inputs.generator.check()
+        if not self.foreign_clip:
+            refuse_foreign(settings, ("generator", "annotations"), ("image_text",))
+        if self.filter is not None and not settings.get("image_text"):
             raise UserError(
                 "task.filter needs an image-text model to look at the images: choose "
                 "image_text=[...], or task.filter=null"
             )
 
     @property
-    def _before(self) -> Round | None:
+    def _before(self) -> FinishedRun | None:
         return read_round(Path(self.previous)) if self.previous else None
 
     def note(self, run: BenchmarkSession, questions: Questions) -> None:
         """Records the round and how it came about."""
-        concepts, before = _concepts(run), self._before
+        concepts = _concepts(run)
+        before = self._before.record.ode if self._before else {"lineage": "", "round": 0}
         made_with = [run.record.question_file.sha256, concepts.identity]
-        ancestry = json.dumps([before.lineage if before else "", *made_with])
+        ancestry = json.dumps([before["lineage"], *made_with])
         run.record.ode = {
             "concepts": {"name": concepts.name, "identity": concepts.identity},
-            "round": before.number + 1 if before else 1,
+            "round": before["round"] + 1,
             "previous": self.previous,
             "lineage": text_sha256(ancestry)[:16],
         }
@@ -229,21 +214,20 @@ class Ode(CaptionBenchmark):
     def _made(self, run: BenchmarkSession) -> AnnotatedPictures:
         before, concepts = self._before, _concepts(run)
         graphs = (released_graphs if self.released else graphs_of)(concepts)
-        if before is not None:
-            earlier_concepts = RunRecord.read(before.folder).ode["concepts"]
-            if earlier_concepts["identity"] != concepts.identity:  # frequencies add up
-                graphs = {
-                    name: merged(read_graphml(before.folder / f"graph_{name}.graphml"), graph)
-                    for name, graph in graphs.items()
-                }
+        # Frequencies of other images add up.
+        if before is not None and before.record.ode["concepts"]["identity"] != concepts.identity:
+            graphs = {
+                name: merged(read_graphml(before.folder / f"graph_{name}.graphml"), graph)
+                for name, graph in graphs.items()
+            }
         for name, graph in graphs.items():
             write_graphml(graph, run.folder / f"graph_{name}.graphml")
         write_csv(statistics_table(graphs), run.folder / "graphs.csv")
-        known = before.pairs if before else []
+        earlier = [read_table(before.folder / PAIRS)] if before else []
+        known = [pair for table in earlier for pair in pairs_of(table)]
         compositions = self.construction.compositions(graphs, run.inputs.generator, run.seed, known)
         generator = self._with_photographs(run, compositions)
         pairs = pair_table(compositions, graphs["T"])
-        earlier = [pd.read_csv(before.folder / PAIRS)] if before else []
         write_csv(pd.concat([*earlier, pairs], ignore_index=True), run.folder / PAIRS)
         plan = generator.plan(compositions, run.seed)
         orders = make(plan, generator, run.folder, self.batch_size)
@@ -338,8 +322,8 @@ class Ode(CaptionBenchmark):
                 "silhouette": tendencies.silhouette,
             }
         if before := self._before:
-            folder, now = before.folder, (captions, answers)
-            earlier = read_table(folder / "captions.parquet"), read_table(folder / "judged.parquet")
+            earlier = read_table(before.folder / "captions.parquet"), before.judged
+            now = captions, answers
             yield "change", changes(earlier, now, splits, resampling=run.resampling)
         for by, name in (("split", "differences"), (LEVELS[1], "styles")):
             if by in captions and captions[by].nunique() > 1:

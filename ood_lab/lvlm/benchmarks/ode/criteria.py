@@ -42,6 +42,7 @@ from ood_lab.lvlm.concepts.concepts import (
     ENVIRONMENT,
     KINDS,
     Concepts,
+    Kind,
     Pair,
     Pairs,
     all_pairs,
@@ -77,8 +78,7 @@ class Criterion:
         """
         gone = {pair.key for pair in known}
         pairs = [pair for pair in self._pairs(graph) if pair.key not in gone]
-        order = self._order(pairs, graph, text_stream(seed, repr(self)))
-        return [p for kind in KINDS for p in [p for p in order if p.kind == kind][:limit]]
+        return _first_of_each(self._order(pairs, graph, text_stream(seed, repr(self))), limit)
 
     def _pairs(self, graph: nx.Graph) -> Pairs:
         raise NotImplementedError
@@ -255,12 +255,9 @@ class Sorted(Criterion):
     def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> Pairs:
         """See ``Criterion``; the seed changes nothing."""
         edges = sorted(graph.edges(data="frequency"), key=lambda e: e[2], reverse=self.heaviest)
-        kinds = [(first, second, kind_of(graph, first, second)) for first, second, _ in edges]
-        ee = [Pair(first, second, "ee") for first, second, kind in kinds if kind == "ee"]
-        ev = [
-            _in_environment(graph, first, second) for first, second, kind in kinds if kind == "ev"
-        ]
-        return ee[:limit] + ev[:limit]
+        kinds = [(a, b, kind_of(graph, a, b)) for a, b, _ in edges]
+        pairs = [_pair(graph, a, b, kind) for a, b, kind in kinds if kind is not None]
+        return _first_of_each(pairs, limit)
 
 
 @dataclass(frozen=True)
@@ -298,16 +295,21 @@ def _chosen(graph: nx.Graph, draws: Iterable[tuple[str, str]], most_ee: int, mos
     for first, second in draws:
         ends = types[first], types[second]
         if ends == (ENTITY, ENTITY) and len(ee) < most_ee:
-            ee[Pair(first, second, "ee")] = None
+            ee[_pair(graph, first, second, "ee")] = None
         elif ends != (ENVIRONMENT, ENVIRONMENT) and len(ev) < most_ev:
-            ev[_in_environment(graph, first, second)] = None
+            ev[_pair(graph, first, second, "ev")] = None
         if len(ee) == most_ee and len(ev) == most_ev:
             break
     return [*ee, *ev]
 
 
-def _in_environment(graph: nx.Graph, first: str, second: str) -> Pair:
-    """A pair with the environment second."""
+def _pair(graph: nx.Graph, first: str, second: str, kind: Kind) -> Pair:
+    """A pair with the environment second, if it has one."""
     if graph.nodes[first]["type"] == ENVIRONMENT:
         first, second = second, first
-    return Pair(first, second, "ev")
+    return Pair(first, second, kind)
+
+
+def _first_of_each(pairs: Pairs, limit: int) -> Pairs:
+    """So many pairs of each kind at most."""
+    return [p for kind in KINDS for p in [p for p in pairs if p.kind == kind][:limit]]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pandas as pd
 
-from ood_lab.common.arguments import Count, Fields, InnerShare
+from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_config, write_table
 from ood_lab.common.random_streams import Resampling
@@ -19,16 +20,14 @@ from ood_lab.lvlm.benchmark.contract import Benchmark, BenchmarkSession, Benchma
 from ood_lab.lvlm.benchmarks.oodbench import page
 from ood_lab.lvlm.benchmarks.oodbench.division import (
     DIVISION,
-    Case1,
-    Combine,
     Rule,
     audited,
     divide,
     without_rejected,
     write_audit,
 )
-from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
-from ood_lab.lvlm.benchmarks.oodbench.question_pairs import IdPairing, Pairing
+from ood_lab.lvlm.benchmarks.oodbench.question_building import questions_of
+from ood_lab.lvlm.benchmarks.oodbench.question_pairs import Pairing
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET, contrasts, results_of
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of, with_fields
 from ood_lab.lvlm.image_text.base import cached_scores
@@ -42,10 +41,7 @@ from ood_lab.schema.results import NamedTables, Tables
 from ood_lab.schema.run_record import RunRecord
 
 #: Settings that must be the same: counts are added up over the data sets.
-_SAME = (
-    *("case1", "combine", "threshold", "id_pairing", "most_pairs"),
-    *("form", "bap", "uncut"),
-)
+_SAME = ("case1", "combine", "threshold", "id_pairing", "most_pairs", "form", "bap", "uncut")
 
 
 def built_datasets(files: Sequence[str]) -> dict[str, Fields]:
@@ -59,7 +55,7 @@ def built_datasets(files: Sequence[str]) -> dict[str, Fields]:
             differ in their rule, their questions or their image-text models.
     """
     results: dict[str, Fields] = {}
-    first: tuple[Path, Fields] | None = None
+    of_first: Fields = {}
     for file in map(Path, files):
         about = RunRecord.read(file.parent, missing_ok=True)
         if not about.division or not (file.parent / "config.yaml").is_file():
@@ -74,16 +70,12 @@ def built_datasets(files: Sequence[str]) -> dict[str, Fields]:
                 "one of them with another annotations.name=..."
             )
         task = read_config(file.parent)["task"]
-        settings = {f"task.{key}": task.get(key, False) for key in _SAME}
-        settings |= {"image_text": about.image_text}
-        if first is None:
-            first = file, settings
+        settings = {f"task.{key}": task[key] for key in _SAME} | {"image_text": about.image_text}
         for key, value in settings.items():
-            if value != first[1][key]:
-                words = "" if key == "image_text" else f" ({first[1][key]} and {value})"
+            if value != of_first.setdefault(key, value):
                 raise UserError(
-                    f"task.datasets: {first[0]} and {file} were built with another {key}{words}: "
-                    "counts are added up over data sets that were divided and asked alike"
+                    f"task.datasets: {files[0]} and {file} were built with another {key}: counts "
+                    "are added up over data sets that were divided and asked alike"
                 )
         facts = about.model_dump(include={"annotations", "division", "image_text"})
         results[name] = {"file": str(file.absolute()), **facts}
@@ -115,7 +107,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OODBench(Benchmark):
+class OODBench(Rule, Pairing, Benchmark):
     """Builds questions, prompts a model, scores its answers: three stages that can run separately.
 
     ``build`` writes ``division.parquet``, ``audit.csv`` and ``questions.jsonl``; ``ask`` writes
@@ -132,8 +124,7 @@ class OODBench(Benchmark):
             place of the first stage. They are pooled: results of a split are of all of them, and
             those of each data set are next to them.
         form: ``plain``, ``cot``, a chain of thought, or ``both``, which are then compared.
-        bap: see
-            :class:`~ood_lab.lvlm.benchmarks.oodbench.question_building.QuestionSettings`.
+        bap: see :func:`~ood_lab.lvlm.benchmarks.oodbench.question_building.questions_of`.
         unparsed: which of the two ways of treating unparsed answers is printed first.
         foreign_clip: take a CLIP that comes with the package for images that it knows nothing of.
 
@@ -141,14 +132,7 @@ class OODBench(Benchmark):
         UserError: see :meth:`check`, the annotations and the models.
     """
 
-    case1: Case1
-    combine: Combine
-    threshold: InnerShare
     audit: str | None
-    id_pairing: IdPairing
-    id_pairs: Count | None
-    most_pairs: Count | None
-    uncut: bool
     datasets: Sequence[str]
     form: Forms
     bap: bool
@@ -190,19 +174,13 @@ class OODBench(Benchmark):
         scores = {
             n: cached_scores(m, annotations, folder) for n, m in run.inputs.image_text.items()
         }
-        rule = Rule(case1=self.case1, combine=self.combine, threshold=self.threshold)
         checked = audited(
-            divide(scores, labels, rule), None if self.audit is None else Path(self.audit)
+            divide(scores, labels, self), None if self.audit is None else Path(self.audit)
         )
         division = without_rejected(checked)
         write_table(division, run.folder / DIVISION)
         write_audit(checked, annotations.paths, run.folder / "audit.csv")
-        sample = Pairing(
-            id_pairing=self.id_pairing,
-            id_pairs=self.id_pairs,
-            most_pairs=self.most_pairs,
-            uncut=self.uncut,
-        ).draw(division, labels, run.seed)
+        sample = self.draw(division, labels, run.seed)
         results = division["split"].value_counts().to_dict()
         run.record.annotations = {
             "name": annotations.name,
@@ -215,17 +193,12 @@ class OODBench(Benchmark):
         run.record.image_text = {
             name: dict(model.made_with) for name, model in run.inputs.image_text.items()
         }
-        run.record.division = asdict(rule) | {"pairs": {str(k): int(v) for k, v in results.items()}}
+        run.record.division = {item.name: vars(self)[item.name] for item in fields(Rule)}
+        run.record.division["pairs"] = {str(k): int(v) for k, v in results.items()}
         log.info("annotated pairs by split: %s", results)
-
-        how = QuestionSettings(
-            parser=self.parser_of_questions,
-            bap=self.bap,
-        )
-        return in_forms(
-            self.form,
-            lambda form: replace(how, form=form).questions(sample, annotations, run.seed),
-        )
+        parser = self.parser_of_questions
+        ask = partial(questions_of, sample, annotations, seed=run.seed, parser=parser, bap=self.bap)
+        return in_forms(self.form, lambda form: ask(form=form))
 
     def results(self, run: BenchmarkSession, judgements: Tables) -> pd.DataFrame:
         """See the base class."""

@@ -28,11 +28,11 @@ import pandas as pd
 
 from ood_lab.common.arguments import InnerShare
 from ood_lab.common.errors import UserError
-from ood_lab.common.files import read_table, write_csv
+from ood_lab.common.files import write_csv
 from ood_lab.lvlm.annotations.image_contents import ImageLabels
 from ood_lab.lvlm.image_text.base import purified
 from ood_lab.lvlm.scoring.human_verdicts import REJECT, AuditVerdicts, read_audit
-from ood_lab.schema.arrays import Bools, Floats, Reals
+from ood_lab.schema.arrays import Bools, Reals
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +71,15 @@ class Rule:
         Args:
             scores: ``s(x, y)``, ``[N, n]``, temperature included.
             labels: what is annotated.
+
+        Raises:
+            UserError: scores that are not finite.
         """
-        values = _checked(scores, labels)
+        values = np.asarray(scores, np.float64)
+        if not np.isfinite(values).all():
+            raise UserError(
+                "an image-text model gave scores that are not finite: give it full precision"
+            )
         best_absent = np.where(labels.absent, values, -np.inf).max(axis=1, keepdims=True)
         rival = values
         if self.case1 == "all_labels":
@@ -121,17 +128,6 @@ def divide(scores: Mapping[str, Reals], labels: ImageLabels, rule: Rule) -> pd.D
     return pd.DataFrame(table)
 
 
-def _checked(scores: Reals, labels: ImageLabels) -> Floats:
-    values = np.asarray(scores, np.float64)
-    if values.shape != labels.present.shape:
-        raise ValueError(f"scores: expected {labels.present.shape}, got {values.shape}")
-    if not np.isfinite(values).all():
-        raise UserError(
-            "an image-text model gave scores that are not finite: give it full precision"
-        )
-    return values
-
-
 _KEY = ["image", "category"]
 
 
@@ -147,9 +143,7 @@ def audited(division: pd.DataFrame, path: Path | None) -> pd.DataFrame:
         UserError: the file is missing or not such a CSV, has another verdict, or names a pair
             that is not in the division.
     """
-    if path is None:
-        return division.assign(verdict="")
-    verdicts = AuditVerdicts(_KEY, read_audit(path, _KEY), path)
+    verdicts = AuditVerdicts(_KEY, None if path is None else read_audit(path, _KEY), path)
     verdicts.check(
         division,
         "the division has no pair of image {image} and '{category}'; the audit belongs to other "
@@ -181,8 +175,15 @@ def write_audit(audited: pd.DataFrame, files: Mapping[int | str, Path], path: Pa
     write_csv(table[[*first, *[c for c in table if c not in first]]], path)
 
 
-def read_ood_pairs(path: Path) -> pd.DataFrame:
-    """OOD pairs that have not been rejected: ``image, category, split, file``, as text."""
-    pairs = read_table(path, dtype=str, keep_default_na=False)
-    pairs["verdict"] = pairs["verdict"].str.strip().str.lower()
+def read_ood_pairs(path: Path, key: str) -> pd.DataFrame:
+    """OOD pairs that have not been rejected: ``image, category, split, file``, as text.
+
+    Args:
+        path: see :func:`write_audit`.
+        key: setting that gave it, for errors.
+
+    Raises:
+        UserError: the file is missing or not such a CSV.
+    """
+    pairs = read_audit(path, (*_KEY, "split", "file"), key)
     return without_rejected(pairs[pairs["split"] != ID])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from ood_lab.common.arguments import Count, Share
+from ood_lab.common.arguments import Count, Fields, Share
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import packaged_table, read_config, read_table, write_csv, write_table
@@ -30,7 +30,12 @@ from ood_lab.lvlm.image_text.base import image_features, timm_features
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.pages.benchmark_page import defined
 from ood_lab.lvlm.questions.question_files import YES_NO
-from ood_lab.lvlm.scoring.answer_differences import common_pairs, read_otherwise, wrong_answers
+from ood_lab.lvlm.scoring.answer_differences import (
+    common_pairs,
+    read_otherwise,
+    runs_by_model,
+    wrong_answers,
+)
 from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
 from ood_lab.lvlm.statistics.figures import statistics_figures
 from ood_lab.lvlm.statistics.mmd import equivalence
@@ -364,12 +369,7 @@ class OODBenchStatistics:
         Raises:
             UserError: the folder has no ``audit.csv``.
         """
-        file = Path(str(folder)) / "audit.csv"
-        if not file.is_file():
-            raise UserError(
-                f"{folder} has no audit.csv: give a run of task=oodbench that built questions"
-            )
-        pairs = read_ood_pairs(file)
+        pairs = read_ood_pairs(Path(str(folder)) / "audit.csv", "task.train")
         return pairs[pairs["split"] == self.split]
 
     def _mmd(
@@ -409,17 +409,11 @@ def read_runs(folders: Sequence[str]) -> dict[str, FinishedRun]:
         raise UserError("a run is named twice")
     if runs and (other := read_otherwise(runs[0].record.reading, "", paths)):
         raise UserError(next(iter(other.values())))
-    models = [str(next(iter(run.results["model"]), run.folder.parent.name)) for run in runs]
-    return dict(zip(_told_apart(list(zip(models, paths, strict=True))), runs, strict=True))
+    return {name: FinishedRun(path) for name, path in runs_by_model("", paths).items()}
 
 
 def _judged(runs: Mapping[str, FinishedRun]) -> Tables:
     return {name: without_rest(run.judged) for name, run in runs.items()}
-
-
-def _told_apart(runs: Sequence[tuple[str, Path]]) -> list[str]:
-    names = [name for name, _ in runs]
-    return [n if names.count(n) == 1 else f"{n} ({path.parent.name})" for n, path in runs]
 
 
 def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Bools]:
@@ -433,8 +427,8 @@ def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Boo
     Raises:
         UserError: a run divided nothing, or by another rule, or lacks an OOD pair.
     """
-    models: dict[tuple[str, str], tuple[Path, list[pd.Series]]] = {}
-    rules: dict[str, Path] = {}
+    made: Fields = {}
+    models, rules = defaultdict[str, list[pd.Series]](list), dict[str, Path]()
     for folder in map(Path, folders):
         division, about = read_table(folder / DIVISION), RunRecord.read(folder)
         rules[str(without_keys(about.division, ("pairs",)))] = folder
@@ -442,20 +436,21 @@ def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Boo
         index = [before + division["image"].astype(str), division["category"].astype(str)]
         for key, made_with in about.image_text.items():
             name = model_name(made_with["chat"]) if "chat" in made_with else key
-            _, parts = models.setdefault((name, json.dumps(made_with)), (folder, []))
-            parts.append(pd.Series(division[f"flagged_{key}"].to_numpy(bool), index))
+            if made.setdefault(name, made_with) != made_with:
+                name = f"{name} ({folder.parent.name})"
+            models[name].append(pd.Series(division[f"flagged_{key}"].to_numpy(bool), index))
     if len(rules) > 1:
         raise UserError(f"task.divisions: give runs of the same rule; of {rules}")
-    names = _told_apart([(name, folder) for (name, _), (folder, _) in models.items()])
     asked = pd.MultiIndex.from_arrays([pairs[key].astype(str) for key in ("image", "category")])
     results = {}
-    for name, (folder, parts) in zip(names, models.values(), strict=True):
+    for name, parts in models.items():
         flags = pd.concat(parts)
         own = flags[~flags.index.duplicated()].reindex(asked)
         if (lost := own.isna().to_numpy() & (pairs["split"] != ID).to_numpy()).any():
             raise UserError(
-                f"task.divisions: {folder} has no pair of {asked[int(lost.argmax())]}: divide the "
-                "images of the questions, with the same annotations=..."
+                f"task.divisions: the division of {name} has no pair of "
+                f"{asked[int(lost.argmax())]}: divide the images of the questions, with the same "
+                "annotations=..."
             )
         results[name] = own.eq(True).to_numpy(bool)
     return results

@@ -158,7 +158,7 @@ def samples_of(run: ScoredRun, store: Thumbnails) -> Sequence[Block]:
     """
     judgements = yes_no(run)
     rows = judgements[judgements["split"].isin(_OOD)].drop_duplicates("pair_id")
-    datasets = rows[DATASET].fillna("") if DATASET in rows else pd.Series("", rows.index)
+    datasets = rows.get(DATASET, pd.Series("", rows.index)).fillna("")
     words = rows["split"].map(SPLITS) + datasets.where(datasets == "", ", " + datasets)
     names = {name: f"Pairs of {name}" for name in sorted(set(words))}
     note = "The first pairs of each OOD split: the category below its image."

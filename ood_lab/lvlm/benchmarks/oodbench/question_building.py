@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,24 +19,21 @@ from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions.question_files import YES_NO, Question, Questions, meta_of
 from ood_lab.lvlm.questions.question_forms import Form
 from ood_lab.schema.image_columns import LEVELS
-from ood_lab.schema.results import Row
+from ood_lab.schema.results import Names, Row
 
-
-class Wording(NamedTuple):
-    """The two opposite questions about a category."""
-
-    affirmative: str
-    negative: str
-
-
-_PLAIN = Wording(
-    "Does this image contain a {c}? (yes or no)",
-    "Does this image not contain a {c}? (yes or no)",
-)
-_COT = Wording(
-    "Does this image contain {c}? Yes or No? Let's break down the information step by step.",
-    "Does this image not contain {c}? Yes or No? Let's break down the information step by step.",
-)
+_STEPS = "Yes or No? Let's break down the information step by step."
+#: The two opposite questions about a category. The plain ones always have the article "a", before
+#: vowels and plurals too.
+WORDINGS: Mapping[Form, Names] = {
+    "plain": {
+        "affirmative": "Does this image contain a {c}? (yes or no)",
+        "negative": "Does this image not contain a {c}? (yes or no)",
+    },
+    "cot": {
+        "affirmative": f"Does this image contain {{c}}? {_STEPS}",
+        "negative": f"Does this image not contain {{c}}? {_STEPS}",
+    },
+}
 
 #: Basic-to-Advanced Progression: existence of c1, count of c2, more c1 than c2.
 EXISTENCE = "Does this image contain a {c}? (yes or no)"
@@ -45,19 +41,6 @@ COUNTING = "How many {c} are there in the picture?"
 LOGIC = (
     "Is the number of {c1} in the image greater than the number of {c2}? Answer with 'yes' or 'no'."
 )
-
-
-def wording(category: str, form: Form = "plain") -> Wording:
-    """Both questions about a category.
-
-    The plain ones always have the article "a", before vowels and plurals too.
-
-    Args:
-        category: its name.
-        form: ``plain`` or ``cot``, a chain of thought.
-    """
-    texts = _COT if form == "cot" else _PLAIN
-    return Wording(*(text.format(c=category) for text in texts))
 
 
 class AnnotationLookup:
@@ -104,95 +87,93 @@ BAP_EXISTENCE, BAP_COUNTING, BAP_LOGIC = "bap_existence", "bap_counting", "bap_l
 BAP_TASKS = (BAP_EXISTENCE, BAP_COUNTING, BAP_LOGIC)
 
 
-@dataclass(frozen=True, kw_only=True)
-class QuestionSettings:
-    """How the pairs become questions.
+def questions_of(
+    pairs: pd.DataFrame,
+    annotations: Annotations,
+    *,
+    seed: int,
+    form: Form = "plain",
+    parser: str = "default",
+    bap: bool = True,
+) -> Questions:
+    """All questions about the drawn pairs, two a pair, then three a BAP sample.
 
-    Attributes:
+    Args:
+        pairs: see :meth:`~ood_lab.lvlm.benchmarks.oodbench.question_pairs.Pairing.draw`.
+        annotations: the images and what is in them.
+        seed: of the BAP samples.
         form: of the yes/no questions, ``plain`` or ``cot``.
         parser: that reads the answers to yes/no questions.
         bap: ask a BAP sample about an image of a split, where that has two categories.
+
+    Raises:
+        UserError: there is no pair to ask about.
     """
+    if not len(pairs):
+        raise UserError(
+            f"{annotations.name} has no pair to ask about: no object is annotated in its "
+            f"{len(annotations.images):,} images"
+        )
+    facts = AnnotationLookup(annotations)
+    results = [q for pair in pairs.to_dict("records") for q in _pair(pair, facts, form, parser)]
+    if bap:
+        results += _bap(pairs, facts, parser, np.random.default_rng(seed))
+    return results
 
-    form: Form = "plain"
-    parser: str = "default"
-    bap: bool = True
 
-    def questions(self, pairs: pd.DataFrame, annotations: Annotations, seed: int) -> Questions:
-        """All questions about the drawn pairs, two a pair, then three a BAP sample.
+def _pair(pair: Row, facts: AnnotationLookup, form: Form, parser: str) -> Iterator[Question]:
+    image, category = pair["image"], str(pair["category"])
+    meta = {**meta_of(pair), **facts.of_pair(image, category)}
+    name = f"{image}/{category}"
+    for kind, text in WORDINGS[form].items():
+        right = bool(pair["present"]) == (kind == "affirmative")
+        yield Question(
+            question_id=f"{name}/{kind}",
+            task=YES_NO,
+            image=str(facts.files[image]),
+            text=text.format(c=category),
+            answer=YES if right else NO,
+            parser=parser,
+            pair_id=name,
+            meta={**meta, "form": kind},
+            reply="steps" if form == "cot" else "word",
+        )
 
-        Args:
-            pairs: see :meth:`~ood_lab.lvlm.benchmarks.oodbench.question_pairs.Pairing.draw`.
-            annotations: the images and what is in them.
-            seed: of the BAP samples.
 
-        Raises:
-            UserError: there is no pair to ask about.
-        """
-        if not len(pairs):
-            raise UserError(
-                f"{annotations.name} has no pair to ask about: no object is annotated in its "
-                f"{len(annotations.images):,} images"
-            )
-        facts = AnnotationLookup(annotations)
-        results = [q for pair in pairs.to_dict("records") for q in self._pair(pair, facts)]
-        if self.bap:
-            results += self._bap(pairs, facts, np.random.default_rng(seed))
-        return results
-
-    def _pair(self, pair: Row, facts: AnnotationLookup) -> Iterator[Question]:
-        image, category = pair["image"], str(pair["category"])
-        texts = wording(category, self.form)
-        meta = {**meta_of(pair), **facts.of_pair(image, category)}
-        name = f"{image}/{category}"
-        for kind, text in zip(texts._fields, texts, strict=True):
-            right = bool(pair["present"]) == (kind == "affirmative")
+def _bap(
+    pairs: pd.DataFrame, facts: AnnotationLookup, parser: str, rng: np.random.Generator
+) -> Iterator[Question]:
+    whole = {rest: split for split, rest in UNCUT.values()}
+    known, sampled = defaultdict[Any, list[str]](list), set[Any]()
+    for rows in (group for _, group in pairs.groupby(["split", "image"], sort=False)):
+        split, image = rows["split"].iloc[0], rows["image"].iloc[0]
+        # What was cut comes last, and adds to the categories of the cut split.
+        place = whole.get(split, split), image
+        names = known[place]
+        names += [str(c) for c in rows["category"] if not facts.of(image, str(c))["crowd"]]
+        orders = list(permutations(names, 2))
+        numbers = rng.permutation(len(orders))
+        if place in sampled or not orders:
+            continue
+        sampled.add(place)
+        first, second = orders[numbers[0]]
+        n, other = (facts.of(image, name)["count"] for name in (first, second))
+        # Existence of the first, count of the second, and whether there are more of one.
+        asked = (
+            (BAP_EXISTENCE, EXISTENCE.format(c=first), YES if n else NO),
+            (BAP_COUNTING, COUNTING.format(c=second), str(other)),
+            (BAP_LOGIC, LOGIC.format(c1=first, c2=second), YES if n > other else NO),
+        )
+        sample = f"bap/{image}/{first}/{second}"
+        about = {"split": str(split), "categories": [first, second], "counts": [n, other]}
+        for task, text, answer in asked:
             yield Question(
-                question_id=f"{name}/{kind}",
-                task=YES_NO,
+                question_id=f"{sample}/{task}",
+                task=task,
                 image=str(facts.files[image]),
                 text=text,
-                answer=YES if right else NO,
-                parser=self.parser,
-                pair_id=name,
-                meta={**meta, "form": kind},
-                reply="steps" if self.form == "cot" else "word",
+                answer=answer,
+                parser="number" if task == BAP_COUNTING else parser,
+                pair_id=sample,
+                meta={**meta_of({"image": image}), **about, **facts.levels(image)},
             )
-
-    def _bap(
-        self, pairs: pd.DataFrame, facts: AnnotationLookup, rng: np.random.Generator
-    ) -> Iterator[Question]:
-        whole = {rest: split for split, rest in UNCUT.values()}
-        known, sampled = defaultdict[Any, list[str]](list), set[Any]()
-        for rows in (group for _, group in pairs.groupby(["split", "image"], sort=False)):
-            split, image = rows["split"].iloc[0], rows["image"].iloc[0]
-            # What was cut comes last, and adds to the categories of the cut split.
-            place = whole.get(split, split), image
-            names = known[place]
-            names += [str(c) for c in rows["category"] if not facts.of(image, str(c))["crowd"]]
-            orders = list(permutations(names, 2))
-            numbers = rng.permutation(len(orders))
-            if place in sampled or not orders:
-                continue
-            sampled.add(place)
-            first, second = orders[numbers[0]]
-            n, other = (facts.of(image, name)["count"] for name in (first, second))
-            # Existence of the first, count of the second, and whether there are more of one.
-            asked = (
-                (BAP_EXISTENCE, EXISTENCE.format(c=first), YES if n else NO),
-                (BAP_COUNTING, COUNTING.format(c=second), str(other)),
-                (BAP_LOGIC, LOGIC.format(c1=first, c2=second), YES if n > other else NO),
-            )
-            sample = f"bap/{image}/{first}/{second}"
-            about = {"split": str(split), "categories": [first, second], "counts": [n, other]}
-            for task, text, answer in asked:
-                yield Question(
-                    question_id=f"{sample}/{task}",
-                    task=task,
-                    image=str(facts.files[image]),
-                    text=text,
-                    answer=answer,
-                    parser="number" if task == BAP_COUNTING else self.parser,
-                    pair_id=sample,
-                    meta={**meta_of({"image": image}), **about, **facts.levels(image)},
-                )

@@ -158,12 +158,11 @@ def bap_table(judgements: pd.DataFrame) -> pd.DataFrame:
         (0 or 1) and ``kept``.
     """
     rows = judgements[judgements["task"].isin(BAP_TASKS)]
-    if not len(rows):
-        return pd.DataFrame(columns=["sample", "split", "image", "file", *BAP_TASKS, "kept"])
-    right = rows.pivot(index="pair_id", columns="task", values="correct").astype(bool)
+    right = rows.pivot(index="pair_id", columns="task", values="correct")
+    right = right.reindex(columns=list(BAP_TASKS)).astype(bool)
     table = rows.groupby("pair_id")[["split", "image", "file"]].first()
     right[BAP_LOGIC] &= right[BAP_COUNTING]
-    table[list(BAP_TASKS)] = right[list(BAP_TASKS)].astype(int)
+    table = table.join(right.astype(int))
     table["kept"] = ~(rows["status"] == FAILED).groupby(rows["pair_id"]).any()
     return table.reset_index(names="sample")
 

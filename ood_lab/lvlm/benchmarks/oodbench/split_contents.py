@@ -179,7 +179,7 @@ def with_fields(judgements: pd.DataFrame, record: RunRecord) -> pd.DataFrame:
     noted = {name: about.get("annotations", {}) for name, about in record.datasets.items()}
     noted = noted or {"": record.annotations}
     fields = {(name, of[0]): of[1] for name in noted for of in noted[name].get("fields", ())}
-    names = judgements["dataset"] if "dataset" in judgements else pd.Series("", judgements.index)
+    names = judgements.get("dataset", pd.Series("", judgements.index))
     pairs = zip(names, judgements.get("category", names), strict=True)
     field = pd.Series([fields.get(pair) for pair in pairs], judgements.index, dtype=object)
     domain = names.map({name: about.get("domain") or None for name, about in noted.items()})

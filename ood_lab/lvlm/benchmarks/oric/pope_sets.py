@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -98,27 +99,30 @@ class PopeSets:
         entries: of ``task.pope``: a kind of sampling to draw questions by, or a published file.
         subset: questions of one more set that is drawn from each; None = there is none.
 
-    Raises:
-        UserError: an entry is neither, or two are of the same kind.
+    Reading them raises a UserError where an entry is neither, or two are of the same kind.
     """
 
     entries: Sequence[str]
     subset: int | None = None
 
-    def __post_init__(self) -> None:
-        kinds = [sampling_of(item) for item in self.entries]
-        if twice := {kind for kind in kinds if kinds.count(kind) > 1}:
-            raise UserError(f"task.pope has two sets of '{twice.pop()}': give one of them")
+    @cached_property
+    def samplings(self) -> dict[Sampling, str]:
+        """The entries by the sampling of their questions, in order."""
+        results: dict[Sampling, str] = {}
+        for entry in self.entries:
+            if results.setdefault(sampling_of(entry), entry) is not entry:
+                raise UserError(f"task.pope has two sets of '{sampling_of(entry)}': give one")
+        return results
 
     @property
     def drawn(self) -> list[str]:
         """The sets that are drawn from annotations."""
-        return [_name(item) for item in self.entries if item in SAMPLINGS]
+        return [f"pope_{name}" for name, entry in self.samplings.items() if entry == name]
 
     def published(self) -> dict[str, tuple[pd.DataFrame, str]]:
         """The sets of files: their questions, see :func:`read_pope`, and the file."""
-        files = [item for item in self.entries if item not in SAMPLINGS]
-        return {_name(file): (read_pope(Path(file)), file) for file in files}
+        files = {name: entry for name, entry in self.samplings.items() if entry != name}
+        return {f"pope_{name}": (read_pope(Path(file)), file) for name, file in files.items()}
 
     def add_to(
         self, sets: QuestionSets, contents: Contents, count: int, wording: Wording, seed: int
@@ -135,10 +139,10 @@ class PopeSets:
         Raises:
             UserError: see :func:`read_pope` and :func:`pope_of`.
         """
-        for entry in self.entries:
-            name = _name(entry)
-            if entry in SAMPLINGS:
-                sets.make(name, pope_of(contents, sampling_of(entry), count, seed), wording)
+        for sampling, entry in self.samplings.items():
+            name = f"pope_{sampling}"
+            if entry == sampling:
+                sets.make(name, pope_of(contents, sampling, count, seed), wording)
             elif name not in sets.sets:
                 sets.add(name, read_pope(Path(entry)), entry)
             if self.subset is not None:
@@ -158,10 +162,6 @@ def sampling_of(entry: str) -> Sampling:
         f"task.pope={entry}: give {', '.join(SAMPLINGS)}, or a file of POPE whose name ends in one "
         "of these, such as coco_pope_random.json"
     )
-
-
-def _name(entry: str) -> str:
-    return f"pope_{sampling_of(entry)}"
 
 
 def read_pope(file: Path) -> pd.DataFrame:

@@ -21,7 +21,6 @@ from ood_lab.lvlm.answers.answer_requests import answer_of
 from ood_lab.lvlm.benchmarks.oric.question_sets import ITEM, ORIC, QuestionSets, Verdicts, audit_of
 from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.image_text.foreign_images import is_builtin, refuse_shipped, shipped_clips
-from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.parsers.base import english
 from ood_lab.lvlm.questions.question_files import Question, Questions
 from ood_lab.lvlm.questions.question_forms import Form
@@ -56,7 +55,7 @@ class OricItem:
     image: str
     target_object: str
     problem: list[str]
-    solution: str
+    solution: Literal["yes", "no"]
 
 
 def items_of(table: pd.DataFrame) -> list[OricItem]:
@@ -136,8 +135,9 @@ class _TrainItem:
 
     @property
     def item(self) -> OricItem:
-        right = YES if self.solution == f"<SOLUTION>{YES}</SOLUTION>" else NO
-        return OricItem(self.id, self.image, self.target_object, [self.problem], right)
+        right = self.solution == "<SOLUTION>yes</SOLUTION>"
+        problem = [self.problem]
+        return OricItem(self.id, self.image, self.target_object, problem, "yes" if right else "no")
 
 
 def _checked(items: list[OricItem], path: Path) -> list[OricItem]:
@@ -148,9 +148,7 @@ def _checked(items: list[OricItem], path: Path) -> list[OricItem]:
         raise UserError(f"{path}: an id is used twice")
     if len({len(item.problem) for item in items}) > 1 or not items[0].problem:
         raise UserError(f"{path}: not every item has the same number of questions")
-    for row, item in enumerate(items, 1):
-        if item.solution not in (YES, NO):
-            raise UserError(f"{path}, row {row}: the solution '{item.solution}' is not yes or no")
+    for item in items:
         right = known.setdefault((item.image, item.target_object), item.solution)
         if right != item.solution:
             raise UserError(f"{path}: '{item.target_object}' is both in {item.image} and not in it")
@@ -217,14 +215,13 @@ class _Prediction:
     solution: Any = ""
 
 
-def write_predictions(judgements: pd.DataFrame, folder: Path) -> list[Path]:
+def write_predictions(judgements: pd.DataFrame, folder: Path) -> None:
     """Writes ``predictions_<n>.json`` of each wording: ``question_id, predicted_answer, solution``.
 
     Args:
         judgements: of one set, see :func:`ood_lab.lvlm.answers.judgements.judge`.
         folder: where to.
     """
-    paths = []
     for number, rows in judgements.groupby("prompt", sort=True):
         table = [
             # Of a cut reply without an answer, another parser would take some word for one.
@@ -235,9 +232,7 @@ def write_predictions(judgements: pd.DataFrame, folder: Path) -> list[Path]:
             }
             for row in rows.to_dict("records")
         ]
-        paths.append(folder / f"predictions_{number}.json")
-        write_text(json.dumps(table, indent=4), paths[-1])
-    return paths
+        write_text(json.dumps(table, indent=4), folder / f"predictions_{number}.json")
 
 
 def read_predictions(
@@ -258,24 +253,21 @@ def read_predictions(
     for number, path in enumerate(paths, 1):
         rows = read_json(path, list[_Prediction], "ORIC's predictions")
         said = {str(row.question_id): row for row in rows if str(row.question_id) not in without}
-        known = [q for q in questions if q.meta["prompt"] == number]
-        items = {str(q.meta["item"]) for q in known}
-        if items != set(said):  # the file says neither what was asked nor about which image
-            other = sorted(items ^ set(said))[0]
-            which = "is not asked about" if other in said else "has no prediction"
+        known = {str(q.meta["item"]): q for q in questions if q.meta["prompt"] == number}
+        # The file says neither what was asked nor about which image.
+        other = sorted(known.keys() ^ said.keys()) or [
+            item
+            for item, question in known.items()
+            if str(said[item].solution).strip().lower() not in ("", question.answer)
+        ]
+        if other:
             raise UserError(
-                f"{path} has predictions for {len(said):,} items, but there are {len(items):,} "
-                f"questions (item '{other}' {which}): these predictions are for other questions"
+                f"{path} has predictions for {len(said):,} items, and there are {len(known):,} "
+                f"questions; item '{other[0]}' is in one of them only, or has another solution: "
+                "these predictions are for other questions"
             )
-        for question in known:
-            row = said[str(question.meta["item"])]
-            if str(row.solution).strip().lower() not in ("", question.answer):
-                raise UserError(
-                    f"{path}: the solution of question {question.meta['item']} is "
-                    f"'{row.solution}', but it is '{question.answer}' here: these predictions "
-                    "are for other questions"
-                )
-            reply = Reply("", str(row.predicted_answer))
+        for item, question in known.items():
+            reply = Reply("", str(said[item].predicted_answer))
             made_with = {"backend": "predictions", "model": path.stem}
             results[question.question_id] = answer_of(question, "", made_with, reply)
     return results

@@ -204,19 +204,15 @@ class Verdicts(AuditVerdicts):
         """Rejects verdicts on other questions.
 
         Args:
-            questions: all that there are, rejected ones too: ``image, object, label``, and
-                ``question_id`` where they have numbers that last.
+            questions: all that there are, rejected ones too: ``image, object, label``.
 
         Raises:
             UserError: a verdict belongs to none of them.
         """
-        numbered = self.audit is not None and _ID in self.audit and _ID in questions
         self.check(
             questions,
-            ("question {question_id}: " if numbered else "")
-            + "nothing asks whether '{object}' is in {image} with the answer {label}; the audit "
+            "nothing asks whether '{object}' is in {image} with the answer {label}; the audit "
             "belongs to other questions",
-            [_ID] if numbered else (),
         )
 
     def without_rejected(self, questions: Questions) -> tuple[Questions, set[str]]:

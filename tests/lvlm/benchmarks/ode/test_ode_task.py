@@ -20,7 +20,7 @@ from small_concepts import SHARED, needs_data
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_table
-from ood_lab.lvlm.benchmarks.ode.benchmark import read_round
+from ood_lab.lvlm.benchmarks.ode.benchmark import PAIRS, pairs_of, read_round
 from ood_lab.lvlm.benchmarks.ode.criteria import OdeConstruction, Standard
 from ood_lab.lvlm.benchmarks.ode.published_files import read_pictures
 from ood_lab.lvlm.concepts.concepts import Attribute, read_graphml
@@ -178,13 +178,13 @@ def test_another_round_has_other_pairs_and_knows_where_it_comes_from(finished):
     previous = f"task.previous={finished}"
     assert run(outputs, previous, "lvlm=random", "seed=1", NO_PAGE) == 0
     second = folder_of(outputs, before)
-    old, both = (read_round(folder).pairs for folder in (finished, second))
+    old, both = (pairs_of(read_table(folder / PAIRS)) for folder in (finished, second))
     assert {p.key for p in old} < {p.key for p in both}
     drawn = {frozenset(p.truth[:2]) for p in read_pictures(second / "pictures.jsonl")}
     assert not drawn & {p.key for p in old}
-    about = read_round(second)
-    assert about.number == 2
-    assert about.lineage != read_round(finished).lineage
+    about = read_round(second).record.ode
+    assert about["round"] == 2
+    assert about["lineage"] != read_round(finished).record.ode["lineage"]
     change = pd.read_csv(second / "change.csv")
     np.testing.assert_allclose(change["change"], change["after"] - change["before"])
     row = change[(change["split"] == "pooled") & (change["metric"] == "all_accuracy")].iloc[0]

@@ -185,7 +185,7 @@ def test_wrong_data_sets_are_one_line_before_any_work(built, tmp_path, capsys):
     loose.write_text((first / "questions.jsonl").read_text())
     for runs, more, message in (
         ((first, twin), (), "both of 'rooms'"),
-        ((first, other), (), "another task.threshold (0.05 and 0.01)"),
+        ((first, other), (), "another task.threshold: counts"),
         ((first,), (), "give two or more"),
         ((first, tmp_path / "loose"), (), "is not in the folder of a run"),
         ((first, tmp_path / "gone"), (), "there is no such file"),

@@ -173,7 +173,7 @@ def test_audit_goes_out_and_comes_in_again(random_case, tmp_path):
     # The verdicts stay with the run, and what reads its pairs finds no rejected one.
     write_audit(checked, files, again)
     assert audited(table, again).equals(checked)
-    pairs = read_ood_pairs(again)
+    pairs = read_ood_pairs(again, "task.train")
     assert len(pairs) == len(audit) - 1
     assert (str(audit["image"][0]), audit["category"][0]) not in set(
         zip(pairs["image"], pairs["category"], strict=True)

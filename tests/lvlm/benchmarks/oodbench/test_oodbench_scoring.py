@@ -10,7 +10,7 @@ from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import judge
-from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings, wording
+from ood_lab.lvlm.benchmarks.oodbench.question_building import WORDINGS, questions_of
 from ood_lab.lvlm.benchmarks.oodbench.scoring import bap_table, contrasts, results_of
 from ood_lab.lvlm.scoring.yes_no_scores import pair_table
 
@@ -52,20 +52,20 @@ def answer(question, text, error=None, p_yes=None):
 
 
 def test_the_wording_is_that_of_the_paper():
-    assert wording("sunglasses") == (
+    assert [text.format(c="sunglasses") for text in WORDINGS["plain"].values()] == [
         "Does this image contain a sunglasses? (yes or no)",
         "Does this image not contain a sunglasses? (yes or no)",
-    )
-    step = "Let's break down the information step by step."
-    assert wording("car", "cot") == (
-        f"Does this image contain car? Yes or No? {step}",
-        f"Does this image not contain car? Yes or No? {step}",
-    )
+    ]
+    steps = "Yes or No? Let's break down the information step by step."
+    assert [text.format(c="car") for text in WORDINGS["cot"].values()] == [
+        f"Does this image contain car? {steps}",
+        f"Does this image not contain car? {steps}",
+    ]
 
 
 def test_a_pair_is_asked_twice_with_opposite_answers(annotations):
     drawn = pairs((1, "car", "ood_h", True), (2, "car", "id", False))
-    first, second, third, fourth = QuestionSettings(bap=False).questions(drawn, annotations, 0)
+    first, second, third, fourth = questions_of(drawn, annotations, seed=0, bap=False)
     assert (first.answer, second.answer) == ("yes", "no")
     assert (third.answer, fourth.answer) == ("no", "yes")
     assert first.pair_id == second.pair_id != third.pair_id
@@ -78,7 +78,7 @@ def test_a_pair_is_asked_twice_with_opposite_answers(annotations):
 
 def test_bap_asks_existence_of_the_first_count_of_the_second_and_compares(annotations):
     drawn = pairs((1, "car", "id", True), (1, "dog", "id", True), (2, "dog", "id", True))
-    found = [q for q in QuestionSettings().questions(drawn, annotations, 0) if q.task != "yes_no"]
+    found = [q for q in questions_of(drawn, annotations, seed=0) if q.task != "yes_no"]
     assert [q.task for q in found] == ["bap_existence", "bap_counting", "bap_logic"]
     c1, c2 = found[0].meta["categories"]
     counts = {"car": 2, "dog": 1}
@@ -94,9 +94,9 @@ def test_bap_asks_existence_of_the_first_count_of_the_second_and_compares(annota
 
 def test_crowds_are_not_counted_and_an_image_has_one_sample(annotations):
     crowd = pairs((3, "person", "id", True), (3, "car", "id", True))
-    assert all(q.task == "yes_no" for q in QuestionSettings().questions(crowd, annotations, 0))
+    assert all(q.task == "yes_no" for q in questions_of(crowd, annotations, seed=0))
     three = pairs(*((1, c, "id", c != "person") for c in ("car", "dog", "person")))
-    found = QuestionSettings().questions(three, annotations, 0)
+    found = questions_of(three, annotations, seed=0)
     assert sum(q.task == "bap_logic" for q in found) == 1
 
 
@@ -109,7 +109,7 @@ def judged(annotations):
     drawn = pd.concat([pairs((2, "dog", "ood_h", True))] * 10)
     questions, answers = [], {}
     for number, row in enumerate(drawn.to_dict("records")):
-        two = QuestionSettings(bap=False).questions(pd.DataFrame([row]), annotations, 0)
+        two = questions_of(pd.DataFrame([row]), annotations, seed=0, bap=False)
         for q, right in zip(two, ("Yes", "No"), strict=True):
             q = replace(q, question_id=f"{number}{right}", pair_id=str(number))
             questions.append(q)
@@ -161,7 +161,7 @@ def test_levels_with_too_few_pairs_are_missing(judged):
 
 
 def test_another_parser_reads_the_same_answers(annotations):
-    questions = QuestionSettings(bap=False).questions(pairs((2, "dog", "id", True)), annotations, 0)
+    questions = questions_of(pairs((2, "dog", "id", True)), annotations, seed=0, bap=False)
     texts = ("It is certainly there", "Not at all")
     found = {q.question_id: answer(q, t) for q, t in zip(questions, texts, strict=True)}
     assert (judge(questions, found)["status"] == "unparsed").all()
@@ -170,7 +170,7 @@ def test_another_parser_reads_the_same_answers(annotations):
 
 def test_counting_does_not_need_existence_but_logic_needs_counting(annotations):
     drawn = pairs((1, "car", "id", True), (1, "dog", "id", True))
-    three = [q for q in QuestionSettings().questions(drawn, annotations, 0) if q.task != "yes_no"]
+    three = [q for q in questions_of(drawn, annotations, seed=0) if q.task != "yes_no"]
     right = {q.task: q.answer for q in three}
     opposite = {"yes": "no", "no": "yes"}
 
@@ -188,7 +188,7 @@ def test_counting_does_not_need_existence_but_logic_needs_counting(annotations):
 
 def test_models_are_compared_on_bap_samples_that_all_answered(annotations):
     drawn = pairs((1, "car", "id", True), (1, "dog", "id", True))
-    three = [q for q in QuestionSettings().questions(drawn, annotations, 0) if q.task != "yes_no"]
+    three = [q for q in questions_of(drawn, annotations, seed=0) if q.task != "yes_no"]
     tables = []
     for number in range(20):  # 20 images; b counts wrongly in 5 of them, and fails in one more
         own = [

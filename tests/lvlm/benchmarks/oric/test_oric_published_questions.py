@@ -406,7 +406,7 @@ def other_words(made, tmp_path):
         ("task.pope=[{t}/coco_pope_popular.json]", "is not worded as POPE's questions are"),
         ("task.pope=[popular,{t}/coco_pope_popular.json]", "two sets of 'popular'"),
         ("task.pope=[often]", "a file of POPE whose name ends in"),
-        ("task.audit={t}/other.csv", "line 2: question 1: nothing asks whether 'sofa' is in"),
+        ("task.audit={t}/other.csv", "line 2: nothing asks whether 'sofa' is in"),
         ("task.bench={t}/turned.json", "says otherwise of"),
         ("annotations=scenes", "annotations are missing to draw"),
         ("task.foreign_clip=false", "comes with the package"),

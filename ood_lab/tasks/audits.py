@@ -75,11 +75,7 @@ class Audits(Task):
     @property
     def _audits(self) -> Tables:
         """The rows of each file that count."""
-        audits = {str(file): read_audit(Path(str(file)), key="task.files") for file in self.files}
-        return {
-            file: audit[audit["chosen"].str.lower() == "true"] if "chosen" in audit else audit
-            for file, audit in audits.items()
-        }
+        return {str(file): read_audit(Path(str(file)), key="task.files") for file in self.files}
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns the results; None where rows were drawn, and on the other ranks."""

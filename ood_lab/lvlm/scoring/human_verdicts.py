@@ -28,6 +28,8 @@ ERROR = "error"
 def read_audit(path: Path, needed: Sequence[str] = (), key: str = "task.audit") -> pd.DataFrame:
     """An ``audit.csv`` as text, its verdicts in lower case.
 
+    Rows of objects that were considered and not ``chosen`` are no questions, and left out.
+
     Args:
         path: of the file.
         needed: columns that it must have in addition to ``verdict``.
@@ -41,7 +43,9 @@ def read_audit(path: Path, needed: Sequence[str] = (), key: str = "task.audit") 
     if path.suffix.lower() != ".csv":
         raise UserError(f"{key}={path} is no CSV: give the audit.csv of a run")
     audit = read_texts(path, (*needed, VERDICT), hint=": give the audit.csv of a run")
-    audit[VERDICT] = audit[VERDICT].str.strip().str.lower()
+    if "chosen" in audit:
+        audit = audit[audit["chosen"].str.lower() == "true"]
+    audit = audit.assign(**{VERDICT: audit[VERDICT].str.strip().str.lower()})
     if len(wrong := audit.loc[~audit[VERDICT].isin(["", ACCEPT, REJECT]), VERDICT]):
         raise UserError(
             f"{path}, line {wrong.index[0] + 2}: the verdict is '{wrong.iloc[0]}'; write "

@@ -26,13 +26,12 @@ from ood_lab.report.figures.layout import (
     add_legend,
     panels,
     short_names,
-    style,
     wrapped,
 )
-from ood_lab.report.figures.lines import Line, draw_lines
+from ood_lab.report.figures.lines import Line, draw_lines, lines_of
 from ood_lab.report.rendering.blocks import Folded, PlannedFigure
 from ood_lab.report.rendering.metric_definitions import p_text
-from ood_lab.schema.arrays import Floats
+from ood_lab.schema.arrays import Floats, positions
 from ood_lab.schema.results import Tables
 
 _METRICS = {name: name for name in METRICS} | {"f1": "F1", "mcc": "MCC"}
@@ -108,7 +107,7 @@ def degradation_draws(table: pd.DataFrame, draws: pd.DataFrame, metric: str, ood
         title = f"{name}: {100 * row['value']:.1f}, p {p_text(row['p'])}"
         parts[title] = Panel(shown, {"found": 100 * row["value"]})
     label = f"{_METRICS[metric]} on ID minus {ood}, points"
-    footer = f"{_count(parts)} resamples. p: share by chance at least as large as found, one-sided."
+    footer = "resamples. p: share by chance at least as large as found, one-sided."
     return _histograms(parts, label, footer, alike=True)
 
 
@@ -130,7 +129,7 @@ def tost_draws(table: pd.DataFrame, draws: pd.DataFrame, metric: str, ood: str) 
             {"resampled": 100 * results["difference"]}, lines
         )
     label = f"degradation of {_METRICS[metric]} ({ood}) minus the open models' mean, points"
-    footer = f"{_count(parts)} resamples. Equivalent: the 90% interval is within ± eta."
+    footer = "resamples. Equivalent: the 90% interval is within ± eta."
     return _histograms(parts, label, footer, alike=True)
 
 
@@ -141,21 +140,22 @@ def drop_lines(table: pd.DataFrame, ood: str) -> Figure:
         table: ``model, samples, drop, low, high``.
         ood: name of the OOD split.
     """
-    parts = {str(name): part.set_index("model") for name, part in table.groupby("samples")}
-    hard = parts.pop("hard").sort_values("drop")
-    (other,) = (part.loc[hard.index] for name, part in parts.items() if name != "id")
-    x, lines = np.arange(len(hard), dtype=float), []
-    for place, (part, words) in enumerate(((hard, "hard"), (other, ood))):
-        y, low, high = (100 * part[key].to_numpy(float) for key in ("drop", "low", "high"))
-        lines.append(Line(x, y, style(place), words, low, high))
-        if (trend := exponential_trend(x, y)) is not None:
-            look = Style(COLOURS[place], ":", "")
-            lines.append(Line(x, trend, look, f"{words}: trend"))
+    rows = table[table["samples"] != "id"].sort_values("drop")
+    models = rows.loc[rows["samples"] == "hard", "model"].tolist()
+    words = dict.fromkeys(["hard", *rows["samples"]], ood) | {"hard": "hard"}
+    rows = rows.rename(columns={"drop": "value", "low": "ci_low", "high": "ci_high"})
+    rows = rows.assign(place=positions(models, rows["model"]))
+    lines: list[Line] = []
+    for line, colour in zip(lines_of(rows, "place", "samples", words), COLOURS, strict=False):
+        lines.append(line)
+        if (trend := exponential_trend(line.x, line.y)) is not None:
+            lines.append(Line(line.x, trend, Style(colour, ":", ""), f"{line.label}: trend"))
     labels = ("", "accuracy lost from ID, points")
     footer = "95% intervals. Trends: a exp(b x), least squares of the logarithm."
     figure, (axes,) = panels([""], footer, height=2.6, extra=0.8, width=4.8, labels=labels)
     draw_lines(axes, lines)
-    axes.set_xticks(x, [wrapped(name, 12) for name in short_names(list(hard.index))], fontsize=6)
+    names = [wrapped(name, 12) for name in short_names(models)]
+    axes.set_xticks(range(len(models)), names, fontsize=6)
     axes.axhline(0, color=SOFT, lw=0.6)
     add_legend(figure, [axes])
     return figure
@@ -187,7 +187,7 @@ def hard_draws(table: pd.DataFrame, draws: pd.DataFrame) -> Figure:
         for name, (title, factor) in _HARD.items()
     }
     footer = (
-        f"{_count(parts)} subsets of {int(values['pairs']):,} hard pairs. p: share of them at most "
+        f"subsets of {int(values['pairs']):,} hard pairs. p: share of them at most "
         "as large as that of the OOD pairs."
     )
     return _histograms(parts, "", footer)
@@ -209,7 +209,7 @@ def mmd_draws(table: pd.DataFrame, draws: pd.DataFrame) -> Figure:
     panel = Panel({label: results[key] for label, key in words.items()}, lines)
     sizes = " and ".join(f"{size:,}" for size in values["sizes"])
     verdict = "equivalent" if values["equivalent"] else "not equivalent"
-    footer = f"{_count({'': panel})} resamples, all of {sizes} pairs. Verdict: {verdict}."
+    footer = f"resamples, all of {sizes} pairs. Verdict: {verdict}."
     return _histograms({"": panel}, "class-conditional MMD²", footer, columns=1)
 
 
@@ -282,10 +282,6 @@ def _of_models(
         yield short, row, _of(draws, name, model=row["model"], metric=metric)
 
 
-def _count(parts: Mapping[str, Panel]) -> str:
-    return f"{len(next(iter(next(iter(parts.values())).draws.values()))):,}"
-
-
 def _histograms(
     parts: Mapping[str, Panel],
     label: str,
@@ -294,12 +290,16 @@ def _histograms(
     alike: bool = False,
     columns: int = 3,
 ) -> Figure:
-    """A panel of histograms per title; ``alike``: all on one axis."""
+    """A panel of histograms per title; ``alike``: all on one axis.
+
+    The number of draws comes before the footer.
+    """
+    count = max(len(values) for panel in parts.values() for values in panel.draws.values())
     columns = 2 if alike and len(parts) in (2, 4) else columns
     width = 4.8 if columns == 1 else WIDTH
     figure, grid = panels(
         list(parts),
-        footer,
+        f"{count:,} {footer}",
         columns=columns,
         height=1.3 if columns > 1 else 2.2,
         extra=0.7,

@@ -14,62 +14,38 @@ from ood_lab.lvlm.statistics.statistic_tables import Draws, Findings
 from ood_lab.metrics.answer_metrics import yes_no_metrics
 from ood_lab.schema.arrays import Bools, Floats, Ints
 
-#: Model → whether each answer is wrong, ``[N]``.
-Wrong = Mapping[str, Bools]
 
+def add_errors(into: Findings, wrong: Mapping[str, Bools]) -> None:
+    """``errors``, ``wrong_by`` and ``errors_together``: what models answer wrongly.
 
-def model_errors(wrong: Wrong) -> pd.DataFrame:
-    """How much of a benchmark each model answers wrongly: ``model, errors, share``.
-
-    Args:
-        wrong: model → ``[N]``.
-    """
-    errors = np.stack([*wrong.values()])
-    return pd.DataFrame(
-        {"model": [*wrong], "errors": errors.sum(axis=1), "share": errors.mean(axis=1)}
-    )
-
-
-def wrong_counts(wrong: Wrong) -> pd.DataFrame:
-    """How many of M models answer a question wrongly.
+    - ``errors``: how much of a benchmark each model gets wrong: ``model, errors, share``;
+    - ``wrong_by``: how many of M models get a question wrong: ``models`` (0 to M), ``questions``,
+      ``share`` of all, ``at_least``: the share that so many models or more get wrong;
+    - ``errors_together``: of what a model gets wrong, how much each other one gets wrong too:
+      ``model`` (a), ``other`` (b), ``errors`` (of a), ``both``, ``share``,
+      ``|E_a ∩ E_b| / |E_a|`` (NaN where a errs nowhere), and ``chance``: what it would be if they
+      erred independently, ``|E_b| / N``.
 
     Args:
-        wrong: model → ``[N]``.
-
-    Returns:
-        ``models`` (0 to M), ``questions``, ``share`` of all, ``at_least``: the share that so many
-        models or more get wrong.
+        into: where the tables go.
+        wrong: model → whether each answer is wrong, ``[N]``.
     """
-    item = np.sum(list(wrong.values()), axis=0)
-    questions = np.bincount(item, minlength=len(wrong) + 1)
-    share = questions / len(item)
-    return pd.DataFrame(
-        {
-            "models": np.arange(len(wrong) + 1),
-            "questions": questions,
-            "share": share,
-            "at_least": share[::-1].cumsum()[::-1],
-        }
-    )
-
-
-def errors_together(wrong: Wrong) -> pd.DataFrame:
-    """Of what a model gets wrong, how much each other one gets wrong too: ``|E_a ∩ E_b| / |E_a|``.
-
-    Args:
-        wrong: model → ``[N]``.
-
-    Returns:
-        ``model`` (a), ``other`` (b), ``errors`` (of a), ``both``, ``share`` (NaN where a errs
-        nowhere), and ``chance``: what it would be if they erred independently, ``|E_b| / N``.
-    """
+    flags, names = np.stack([*wrong.values()]), [*wrong]
+    errors, shares = flags.sum(axis=1), flags.mean(axis=1)
+    into.tables["errors"] = pd.DataFrame({"model": names, "errors": errors, "share": shares})
+    numbers = np.arange(len(names) + 1)
+    questions = np.bincount(flags.sum(axis=0), minlength=len(numbers))
+    share = questions / flags.shape[1]
+    by = {"models": numbers, "questions": questions, "share": share}
+    into.tables["wrong_by"] = pd.DataFrame(by | {"at_least": share[::-1].cumsum()[::-1]})
     rows = []
-    for name, own in wrong.items():
-        for other, theirs in wrong.items():
-            errors, both = int(own.sum()), int((own & theirs).sum())
-            share = both / errors if errors else float("nan")
-            rows.append((name, other, errors, both, share, float(theirs.mean())))
-    return pd.DataFrame(rows, columns=["model", "other", "errors", "both", "share", "chance"])
+    for a, own in enumerate(flags):
+        for b, theirs in enumerate(flags):
+            both = int((own & theirs).sum())
+            share_of_own = both / errors[a] if errors[a] else float("nan")
+            rows.append((names[a], names[b], errors[a], both, share_of_own, shares[b]))
+    columns = ["model", "other", "errors", "both", "share", "chance"]
+    into.tables["errors_together"] = pd.DataFrame(rows, columns=columns)
 
 
 Counts = Ints

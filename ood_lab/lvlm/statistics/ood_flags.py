@@ -9,7 +9,7 @@ do not give them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -66,19 +66,16 @@ def flags_of_models(
         return None
     missed = [place for place, name in enumerate(COUNTS) if name not in ("tp", "tn")]
     flags = {name: item[:, missed].sum(axis=-1) > 0 for name, item in counts.items()}
-    splits, images = list(pairs["split"]), list(pairs["image"])
-    results = [flag_results(flags, splits, images, resampling=resampling)]
-    if divided:
-        results.append(flag_results(divided, splits, images, by=DIVISION, resampling=resampling))
+    methods = {ANSWERS: flags} | ({DIVISION: divided} if divided else {})
+    results = [flag_results(f, pairs, by=by, resampling=resampling) for by, f in methods.items()]
     return pd.concat(results, ignore_index=True)
 
 
 def flag_results(
     flags: Mapping[str, Bools],
-    splits: Sequence[str],
-    images: Sequence[str],
+    pairs: pd.DataFrame,
     *,
-    by: str = ANSWERS,
+    by: str,
     resampling: Resampling,
 ) -> pd.DataFrame:
     """What each model flags, and what the first 1, 2, ... of M models flag together.
@@ -90,8 +87,7 @@ def flag_results(
 
     Args:
         flags: model → ``[P]``, which samples it flags.
-        splits: ``[P]``; ``id``, and the OOD ones.
-        images: ``[P]``.
+        pairs: the P samples: ``split`` (``id``, and the OOD ones) and ``image``.
         by: what flags, :data:`ANSWERS` or :data:`DIVISION`.
         resampling: of the bootstrap.
 
@@ -100,9 +96,9 @@ def flag_results(
         added last.
     """
     every, names = np.stack([*flags.values()], axis=1), [*flags]
-    clusters = np.asarray(images)
-    outside = np.asarray(splits) != "id"
-    sets = {name: np.asarray(splits) == name for name in dict.fromkeys(splits)}
+    clusters, splits = pairs["image"].to_numpy(), pairs["split"].to_numpy()
+    outside = splits != "id"
+    sets = {name: splits == name for name in dict.fromkeys(splits)}
     rows = []
 
     def add(model: str, values: NDArray[Any], inside: Bools, metric: str, **keys: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -19,10 +18,7 @@ from ood_lab.common.hints import check_known
 from ood_lab.lvlm.parsers.base import english
 from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.metrics.resampling.intervals import bayes_interval, clopper_pearson
-from ood_lab.schema.results import Tables
 
-#: Category → its other names.
-Synonyms = Mapping[str, Sequence[str]]
 _COLUMNS = ("category", "synonym")
 
 
@@ -114,86 +110,58 @@ def _named(names: tuple[str, ...], texts: Iterable[str]) -> bool:
     return bool(names) and any(naming(names).search(text) for text in texts)
 
 
-@dataclass(frozen=True)
-class Corpora:
-    """The texts of the training data of models, and the pairs that are looked for in them.
+def add_overlap(
+    into: Findings,
+    files: Mapping[str, str],
+    pairs: Sequence[tuple[str, str]],
+    synonyms: str | None,
+    categories: Collection[str],
+    *,
+    epsilon: float,
+) -> Fields:
+    """``overlap``, a row per model, and ``screening``: how many of them know few of the pairs.
 
-    Attributes:
-        texts: model → ``image`` and ``text``.
-        pairs: image and category.
-        synonyms: other names that count, by category.
-        told: what counts as a name, for the manifest.
+    Args:
+        into: where the tables go.
+        files: model → CSV with ``image`` and ``text`` of its training data.
+        pairs: image and category, which are looked for in the texts.
+        synonyms: a file of them.
+        categories: that synonyms may be of; not all of them need have a pair.
+        epsilon: largest share that is negligible.
+
+    Returns:
+        What counts as a name, for the manifest.
+
+    Raises:
+        UserError: a file is missing, damaged or lacks a column; see also
+            :func:`~ood_lab.lvlm.statistics.training_texts.read_synonyms`.
     """
-
-    texts: Tables
-    pairs: Sequence[tuple[str, str]]
-    synonyms: Synonyms
-    told: Fields
-
-    @classmethod
-    def read(
-        cls,
-        files: Mapping[str, str],
-        pairs: Sequence[tuple[str, str]],
-        synonyms: str | None,
-        categories: Collection[str],
-    ) -> Corpora:
-        """Reads the files of all models, and the synonyms.
-
-        Args:
-            files: model → CSV.
-            pairs: image and category.
-            synonyms: a file of them.
-            categories: that synonyms may be of; not all of them need have a pair.
-
-        Raises:
-            UserError: a file is missing, damaged or lacks a column; see also
-                :func:`~ood_lab.lvlm.statistics.training_texts.read_synonyms`.
-        """
-        texts = {
-            model: read_texts(Path(file), ("image", "text"), f"task.corpora.{model}={file}")
-            for model, file in files.items()
-        }
-        told: Fields = {"named_by": "its name or its plural"}
-        known: dict[str, list[str]] = {}
-        if synonyms is not None:
-            known = read_synonyms(Path(synonyms), categories)
-            told = {
-                "named_by": "its name, a synonym, or the plural of one",
-                "synonyms": synonyms,
-                "synonyms_sha256": file_sha256(synonyms),
-                "synonyms_of": known,
-            }
-        return cls(texts, pairs, known, told)
-
-    def overlap(self, into: Findings, epsilon: float) -> None:
-        """``overlap``, a row per model, and ``screening``: how many of them know few of the pairs.
-
-        Args:
-            into: where the tables go.
-            epsilon: largest share that is negligible.
-        """
-        rows = []
-        for model, texts in self.texts.items():
-            by_image = {str(i): list(part) for i, part in texts.groupby("image")["text"]}
-            results = semantic_overlap(self.pairs, by_image, epsilon, self.synonyms)
-            rows.append({"model": model, **results._asdict()})
-        table = pd.DataFrame(rows)
-        below, n = int(table["below"].sum()), len(table)
-        bounds = {"clopper_pearson": clopper_pearson(below, n), "bayes": bayes_interval(below, n)}
-        shares = [(name, n, below, *ends) for name, ends in bounds.items()]
-        screening = pd.DataFrame(shares, columns=["interval", "models", "below", "low", "high"])
-        into.tables |= {"overlap": table, "screening": screening.assign(epsilon=epsilon)}
-        into.notes["overlap"] = [self._note()]
-
-    def _note(self) -> str:
-        if "synonyms" not in self.told:
-            return (
-                "A text names a category only by its name or its plural: synonyms count once they "
-                "are given (task.synonyms=FILE)."
-            )
-        count = sum(map(len, self.synonyms.values()))
-        return (
-            f"A text names a category by its name, its plural, or one of {count:,} synonyms of "
-            f"{len(self.synonyms):,} categories ({Path(self.told['synonyms']).name})."
-        )
+    known = {} if synonyms is None else read_synonyms(Path(synonyms), categories)
+    rows = []
+    for model, file in files.items():
+        texts = read_texts(Path(file), ("image", "text"), f"task.corpora.{model}={file}")
+        by_image = {str(i): list(part) for i, part in texts.groupby("image")["text"]}
+        rows.append({"model": model, **semantic_overlap(pairs, by_image, epsilon, known)._asdict()})
+    table = pd.DataFrame(rows)
+    below, n = int(table["below"].sum()), len(table)
+    bounds = {"clopper_pearson": clopper_pearson(below, n), "bayes": bayes_interval(below, n)}
+    shares = [(name, n, below, *ends) for name, ends in bounds.items()]
+    screening = pd.DataFrame(shares, columns=["interval", "models", "below", "low", "high"])
+    into.tables |= {"overlap": table, "screening": screening.assign(epsilon=epsilon)}
+    if synonyms is None:
+        into.notes["overlap"] = [
+            "A text names a category only by its name or its plural: synonyms count once they are "
+            "given (task.synonyms=FILE)."
+        ]
+        return {"named_by": "its name or its plural"}
+    into.notes["overlap"] = [
+        f"A text names a category by its name, its plural, or one of "
+        f"{sum(map(len, known.values())):,} synonyms of {len(known):,} categories "
+        f"({Path(synonyms).name})."
+    ]
+    return {
+        "named_by": "its name, a synonym, or the plural of one",
+        "synonyms": synonyms,
+        "synonyms_sha256": file_sha256(synonyms),
+        "synonyms_of": known,
+    }

@@ -8,6 +8,7 @@ import pytest
 
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.statistics.ood_flags import (
+    ANSWERS,
     DIVISION,
     flag_results,
     flag_sentences,
@@ -25,7 +26,9 @@ def case():
     }
     splits = ["id"] * 30 + ["ood_s"] * 20 + ["ood_h"] * 40
     images = [str(n // 2) for n in range(90)]
-    return flags, splits, flag_results(flags, splits, images, resampling=Resampling(draws=200))
+    pairs = pd.DataFrame({"split": splits, "image": images})
+    results = flag_results(flags, pairs, by=ANSWERS, resampling=Resampling(draws=200))
+    return flags, pairs, results
 
 
 def unions(results, part):
@@ -34,13 +37,11 @@ def unions(results, part):
 
 
 def test_one_shot_is_the_share_of_a_split(case):
-    flags, splits, results = case
+    flags, pairs, results = case
     table = flag_tables(results)["flags"].set_index("model")
     for name, flagged in flags.items():
         for split in ("id", "ood_s", "ood_h"):
-            assert table.loc[name, split] == pytest.approx(
-                flagged[np.array(splits) == split].mean()
-            )
+            assert table.loc[name, split] == pytest.approx(flagged[pairs["split"] == split].mean())
         assert table.loc[name, "ood"] == pytest.approx(flagged[30:].mean())
 
 
@@ -65,9 +66,8 @@ def test_unions_of_the_given_and_the_best_order(case):
 
 def test_intervals_resample_images_and_are_exact_at_the_ends():
     flags = {"all": np.ones(20, bool), "none": np.zeros(20, bool)}
-    results = flag_results(
-        flags, ["ood_h"] * 20, [str(n // 2) for n in range(20)], resampling=Resampling(draws=50)
-    )
+    pairs = pd.DataFrame({"split": "ood_h", "image": [str(n // 2) for n in range(20)]})
+    results = flag_results(flags, pairs, by=ANSWERS, resampling=Resampling(draws=50))
     row = results.query("metric == 'flagged' and model == 'all' and split == 'ood'").iloc[0]
     assert (row["n"], row["unit"]) == (10, "image")
     assert (row["value"], row["ci_high"]) == (1, 1)
@@ -83,10 +83,9 @@ def test_the_sentence_names_the_best_order(case):
 
 
 def test_divisions_and_answers_are_one_table_with_unions_of_their_own(case):
-    flags, splits, answers = case
-    images = [str(n // 2) for n in range(90)]
+    flags, pairs, answers = case
     opposite = {name: ~flagged for name, flagged in flags.items()}
-    divided = flag_results(opposite, splits, images, by=DIVISION, resampling=Resampling(draws=20))
+    divided = flag_results(opposite, pairs, by=DIVISION, resampling=Resampling(draws=20))
     both = pd.concat([answers, divided], ignore_index=True)
     tables = flag_tables(both)
     assert list(tables["flags"]["flagged_by"]) == ["wrong answers"] * 4 + ["own division"] * 4

@@ -29,7 +29,7 @@ from ood_lab.lvlm.benchmarks.oodbench.division import (
 from ood_lab.lvlm.benchmarks.oodbench.question_building import questions_of
 from ood_lab.lvlm.benchmarks.oodbench.question_pairs import Pairing
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET, contrasts, results_of
-from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of, with_fields
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of, with_fields, with_uncut
 from ood_lab.lvlm.image_text.base import cached_scores
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.pages.benchmark_page import PageBlocks, ScoredRun
@@ -202,19 +202,17 @@ class OODBench(Rule, Pairing, Benchmark):
 
     def results(self, run: BenchmarkSession, judgements: Tables) -> pd.DataFrame:
         """See the base class."""
-        return results_of(
-            judgements["judged"],
-            unparsed=self.unparsed,
-            **run.options,
-        )
+        score = partial(results_of, unparsed=self.unparsed, **run.options)
+        return with_uncut(judgements["judged"], score)
 
     def further(self, run: BenchmarkSession, judgements: Tables, source: Path) -> NamedTables:
         """What the splits are made of."""
-        yield page.DISTRIBUTION, distribution_of(with_fields(judgements["judged"], run.record))
+        answers = with_fields(judgements["judged"], run.record)
+        yield page.DISTRIBUTION, with_uncut(answers, distribution_of)
 
     def contrasts(self, judgements: Tables, resampling: Resampling) -> pd.DataFrame:
         """See the base class."""
-        return contrasts(judgements["judged"], resampling=resampling)
+        return with_uncut(judgements["judged"], partial(contrasts, resampling=resampling))
 
     def blocks(self, run: ScoredRun) -> PageBlocks:
         """See the base class."""

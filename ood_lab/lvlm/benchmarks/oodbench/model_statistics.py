@@ -41,10 +41,8 @@ from ood_lab.lvlm.statistics.figures import statistics_figures
 from ood_lab.lvlm.statistics.mmd import equivalence
 from ood_lab.lvlm.statistics.model_tables import (
     add_degradations,
+    add_errors,
     add_hard,
-    errors_together,
-    model_errors,
-    wrong_counts,
 )
 from ood_lab.lvlm.statistics.ood_flags import (
     flag_figures,
@@ -53,7 +51,7 @@ from ood_lab.lvlm.statistics.ood_flags import (
     flags_of_models,
 )
 from ood_lab.lvlm.statistics.statistic_tables import Findings
-from ood_lab.lvlm.statistics.training_texts import Corpora
+from ood_lab.lvlm.statistics.training_texts import add_overlap
 from ood_lab.report.rendering.blocks import Section, Text
 from ood_lab.report.rendering.drawing import optional
 from ood_lab.report.rendering.metric_definitions import MISSING, p_text, percent
@@ -230,21 +228,28 @@ class OODBenchStatistics:
             for folder in sources:
                 images = {"annotations": read_config(Path(str(folder))).get("annotations")}
                 refuse_foreign({**run.inputs.settings, **images}, ("annotations",), ("clip",))
-        corpora, judgements = self._corpora(), _judged(runs)
+        results, resampling = Findings(), Resampling(self.draws, run.seed)
+        if self.corpora:
+            division = read_table(Path(str(self.train)) / DIVISION)
+            run.record.overlap = add_overlap(
+                results,
+                self.corpora,
+                _images_and_categories(self._ood_pairs(self.train)),
+                self.synonyms,
+                set(division["category"].astype(str)),
+                epsilon=self.epsilon,
+            )
+        judgements = _judged(runs)
         pairs, counts = common_pairs(judgements, self.unparsed)
         divided = division_flags(self.divisions, pairs)
         inside, ood = (pairs["split"].to_numpy() == split for split in ("id", self.split))
         if not inside.any() or not ood.any():
             raise UserError(f"the questions have no pairs of id and {self.split}")
-        results, resampling = Findings(), Resampling(self.draws, run.seed)
         losses = {name: (c[inside], c[ood]) for name, c in counts.items()}
         add_degradations(
             results, losses, self.open, eta_resample=self.eta_resample, resampling=resampling
         )
-        wrong = wrong_answers(judgements, pairs[ood])
-        results.tables["errors"] = model_errors(wrong)
-        results.tables["wrong_by"] = wrong_counts(wrong)
-        results.tables["errors_together"] = errors_together(wrong)
+        add_errors(results, wrong_answers(judgements, pairs[ood]))
         if hard:
             on_hard = common_pairs(_judged(hard), self.unparsed)[1]
             add_hard(
@@ -254,9 +259,6 @@ class OODBenchStatistics:
                 ood_split=self.split,
                 resampling=resampling,
             )
-        if corpora is not None:
-            run.record.overlap = corpora.told
-            corpora.overlap(results, self.epsilon)
         if self.train is not None:
             results.tables["mmd"] = self._mmd(
                 results, run, [self._ood_pairs(folder) for folder in sources]
@@ -303,17 +305,6 @@ class OODBenchStatistics:
                 )
                 page.write(run.folder / "statistics.html")
 
-    def _corpora(self) -> Corpora | None:
-        """The texts of the training data, and what counts as a name in them."""
-        if not self.corpora:
-            return None
-        side = self._ood_pairs(self.train)
-        pairs = list(zip(side["image"], side["category"], strict=True))
-        division = read_table(Path(str(self.train)) / DIVISION)
-        return Corpora.read(
-            self.corpora, pairs, self.synonyms, set(division["category"].astype(str))
-        )
-
     def _check(self, runs: Mapping[str, FinishedRun], hard: Mapping[str, FinishedRun]) -> None:
         if not runs:
             raise UserError("no model: give run folders as task.runs=['RUN_A','RUN_B']")
@@ -357,11 +348,8 @@ class OODBenchStatistics:
                 run,
             )
         ood = asked if place is None else self._ood_pairs(place)
-        first, second = (
-            list(zip(table["image"].astype(str), table["category"].astype(str), strict=True))
-            for table in (ood, hard.judged[hard.judged["task"] == YES_NO])
-        )
-        return first, second
+        of_hard = hard.judged[hard.judged["task"] == YES_NO]
+        return _images_and_categories(ood), _images_and_categories(of_hard)
 
     def _ood_pairs(self, folder: str | Path | None) -> pd.DataFrame:
         """OOD pairs of a run that built questions, none cut: ``image, category, file, split``.
@@ -412,6 +400,10 @@ def read_runs(folders: Sequence[str]) -> dict[str, FinishedRun]:
     return {name: FinishedRun(path) for name, path in runs_by_model("", paths).items()}
 
 
+def _images_and_categories(rows: pd.DataFrame) -> list[tuple[str, str]]:
+    return list(zip(rows["image"].astype(str), rows["category"].astype(str), strict=True))
+
+
 def _judged(runs: Mapping[str, FinishedRun]) -> Tables:
     return {name: without_rest(run.judged) for name, run in runs.items()}
 
@@ -459,6 +451,6 @@ def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Boo
 def built_in(run: FinishedRun) -> Path | None:
     """The folder of the run that built a run's questions and still lists all pairs, if any."""
     # A run that was given its questions has no audit of its own.
-    asked = (run.config.get("task") or {}).get("questions")
+    asked = run.config["task"]["questions"]
     places = [run.folder, Path(asked).parent] if asked else [run.folder]
     return next((place for place in places if (place / "audit.csv").is_file()), None)

@@ -19,11 +19,9 @@ from ood_lab.lvlm.benchmarks.oodbench.question_building import (
     BAP_LOGIC,
     BAP_TASKS,
 )
-from ood_lab.lvlm.benchmarks.oodbench.split_contents import with_uncut
 from ood_lab.lvlm.questions.question_files import YES_NO
 from ood_lab.lvlm.scoring.answer_differences import contrasts_by, together
 from ood_lab.lvlm.scoring.scored_results import (
-    ResultPlace,
     any_read,
     estimate_rows,
     paired_contrasts,
@@ -51,7 +49,6 @@ KIND = question_kind("oodbench", "question pair", "unparsed", "p_holm")
 DATASET = "dataset"
 
 
-@with_uncut
 def results_of(
     judgements: pd.DataFrame,
     *,
@@ -72,7 +69,7 @@ def results_of(
         unparsed: the way of treating unparsed answers that comes first.
         resampling: of the bootstrap.
     """
-    every = TOGETHER if judgements["split"].nunique() > 1 else ""
+    every = _together(judgements)
     doubts = uncertainty_rows(judgements, SPLITS, every, ID, resampling=resampling)
     finer = [DATASET]
     rows = yes_no_rows(
@@ -99,7 +96,6 @@ def results_of(
     return KIND.table([*rows, *bap, *doubts], model=None, seed=resampling.seed)
 
 
-@with_uncut
 def contrasts(judgements: pd.DataFrame, *, resampling: Resampling) -> pd.DataFrame:
     """How models, or forms, differ in every split and in all of them together.
 
@@ -110,22 +106,19 @@ def contrasts(judgements: pd.DataFrame, *, resampling: Resampling) -> pd.DataFra
         judgements: the answers of all models, with ``model``.
         resampling: of the bootstrap.
     """
-    methods = (
-        ((YES_NO,), partial(model_contrasts, resampling=resampling)),
-        (BAP_TASKS, partial(_bap_contrasts, resampling=resampling)),
-    )
-    results = [
-        contrasts_by(_by_split(judgements[judgements["task"].isin(tasks)]), contrast)
-        for tasks, contrast in methods
-    ]
+    answers = judgements.drop(columns=[*LEVELS], errors="ignore")
+    results = []
+    for tasks, contrast in (((YES_NO,), model_contrasts), (BAP_TASKS, _bap_contrasts)):
+        rows = answers[answers["task"].isin(tasks)]
+        sets = places(rows, SPLITS, "pair_id", 1, every=_together(rows))
+        results.append(contrasts_by(sets, partial(contrast, resampling=resampling)))
     tables = [table.assign(unparsed="wrong") for table in results if len(table)]
     return pd.concat(tables, ignore_index=True) if tables else results[0]
 
 
-def _by_split(rows: pd.DataFrame) -> list[ResultPlace]:
-    splits = [split for split in SPLITS if (rows["split"] == split).any()]
-    parts = [ResultPlace({"split": split}, rows[rows["split"] == split]) for split in splits]
-    return [*parts, ResultPlace({"split": TOGETHER}, rows)] if len(splits) > 1 else parts
+def _together(judgements: pd.DataFrame) -> str:
+    """What all splits together are called; empty where there is but one."""
+    return TOGETHER if judgements["split"].nunique() > 1 else ""
 
 
 def _bap_contrasts(rows: pd.DataFrame, *, resampling: Resampling) -> pd.DataFrame:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial, wraps
-from typing import Concatenate, ParamSpec
+from functools import partial
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -25,36 +24,28 @@ COLUMNS = ("dataset", "split", "by", "value", "field", "pairs", "share")
 _ROWS = 40
 
 
-_Options = ParamSpec("_Options")
-_TableOf = Callable[Concatenate[pd.DataFrame, _Options], pd.DataFrame]
-
-
-def with_uncut(table_of: _TableOf[_Options]) -> _TableOf[_Options]:
-    """Adds the uncut splits to a table over splits, where there are answers about their rest.
+def with_uncut(
+    judgements: pd.DataFrame, table_of: Callable[[pd.DataFrame], pd.DataFrame]
+) -> pd.DataFrame:
+    """A table over splits with the uncut splits, where there are answers about their rest.
 
     All other rows are those of the cut benchmark. The rows of an uncut split are those of its split
     in the table of the uncut benchmark, so that no row counts a question twice.
 
     Args:
-        table_of: from answers with ``split`` to a table with ``split``.
+        judgements: answers with ``split``.
+        table_of: from such answers to a table with ``split``.
     """
-
-    @wraps(table_of)
-    def both(
-        judgements: pd.DataFrame, /, *args: _Options.args, **options: _Options.kwargs
-    ) -> pd.DataFrame:
-        cut = table_of(without_rest(judgements), *args, **options)
-        split = judgements["split"]
-        parts = {name: parts for name, parts in UNCUT.items() if (split == parts[1]).any()}
-        if not parts:
-            return cut
-        joined = judgements.assign(split=split.replace({rest: of for of, rest in parts.values()}))
-        every = table_of(joined, *args, **options)
-        uncut = [every[every["split"] == of].assign(split=name) for name, (of, _) in parts.items()]
-        last = cut["split"] == TOGETHER
-        return pd.concat([cut[~last], *uncut, cut[last]], ignore_index=True)
-
-    return both
+    cut = table_of(without_rest(judgements))
+    split = judgements["split"]
+    parts = {name: parts for name, parts in UNCUT.items() if (split == parts[1]).any()}
+    if not parts:
+        return cut
+    joined = judgements.assign(split=split.replace({rest: of for of, rest in parts.values()}))
+    every = table_of(joined)
+    uncut = [every[every["split"] == of].assign(split=name) for name, (of, _) in parts.items()]
+    last = cut["split"] == TOGETHER
+    return pd.concat([cut[~last], *uncut, cut[last]], ignore_index=True)
 
 
 def without_rest(judgements: pd.DataFrame) -> pd.DataFrame:
@@ -62,7 +53,6 @@ def without_rest(judgements: pd.DataFrame) -> pd.DataFrame:
     return judgements[~judgements["split"].isin([rest for _, rest in UNCUT.values()])]
 
 
-@with_uncut
 def distribution_of(judgements: pd.DataFrame) -> pd.DataFrame:
     """How many pairs of every split are of which category, field, place, domain and data set.
 

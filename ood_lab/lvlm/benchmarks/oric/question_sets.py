@@ -171,7 +171,7 @@ def meta_of(table: pd.DataFrame) -> list[Fields]:
 
 #: What is asked: the content of a question, whatever its number.
 CONTENT = ("image", "object", "label")
-_ID, _CHOSEN = "question_id", "chosen"
+_ID = "question_id"
 
 
 @dataclass(frozen=True)
@@ -191,8 +191,6 @@ class Verdicts(AuditVerdicts):
         if path is None:
             return cls()
         audit = read_audit(Path(path), CONTENT)
-        if _CHOSEN in audit:  # objects that were considered and not chosen are no questions
-            audit = audit[audit[_CHOSEN].str.lower() == "true"]
         given = audit[audit[VERDICT] != ""].drop_duplicates([*CONTENT, VERDICT])
         if (twice := given.duplicated(list(CONTENT))).any():
             row = given.loc[twice].iloc[0]

@@ -7,11 +7,8 @@ import pytest
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS, TOGETHER
 from ood_lab.lvlm.scoring.uncertainty import doubt, uncertainty_rows
-from ood_lab.lvlm.statistics.model_tables import (
-    errors_together,
-    model_errors,
-    wrong_counts,
-)
+from ood_lab.lvlm.statistics.model_tables import add_errors
+from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.metrics.resampling.clustered_bootstrap import Clustered, contrast
 
 
@@ -96,11 +93,13 @@ def test_how_many_models_err_and_who_errs_with_whom():
         "b": np.array([0, 1, 1, 0, 0], bool),
         "c": np.zeros(5, bool),
     }
-    counts = wrong_counts(wrong)
+    results = Findings()
+    add_errors(results, wrong)
+    counts = results.tables["wrong_by"]
     assert counts["questions"].tolist() == [1, 3, 1, 0]
     assert counts["at_least"].tolist() == pytest.approx([1, 0.8, 0.2, 0])
-    assert model_errors(wrong)["errors"].tolist() == [3, 2, 0]
-    both = errors_together(wrong).set_index(["model", "other"])
+    assert results.tables["errors"]["errors"].tolist() == [3, 2, 0]
+    both = results.tables["errors_together"].set_index(["model", "other"])
     assert both.loc[("a", "b"), ["both", "share", "chance"]].tolist() == [1, 1 / 3, 2 / 5]
     assert both.loc[("b", "a"), ["both", "share", "chance"]].tolist() == [1, 1 / 2, 3 / 5]
     assert np.isnan(both.loc[("c", "a"), "share"])  # it errs nowhere

@@ -112,13 +112,12 @@ class Audits(Task):
 
     def _table(self, results: pd.DataFrame) -> Table:
         rows = []
-        for row in results.to_dict("records"):
-            part, error = ("" if pd.isna(row[key]) else str(row[key]) for key in (PART, ERROR))
+        for row in results.fillna({PART: "", ERROR: ""}).to_dict("records"):
             show = percent if row["metric"] == "error_rate" else "{:.2f}".format
             metric = self.names.get(row["metric"], row["metric"])
             rows.append(
                 [
-                    *map(name_cell, (metric, row["audit"], part, error)),
+                    *map(name_cell, (metric, row["audit"], row[PART], row[ERROR])),
                     estimate_cell(row, show),
                     count_cell(row["n"]),
                 ]

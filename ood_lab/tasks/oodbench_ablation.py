@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -15,6 +14,7 @@ from ood_lab.common.english import counted, listed
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.common.grouping import distinct
+from ood_lab.lvlm.benchmarks.oodbench.model_statistics import answered_runs
 from ood_lab.lvlm.benchmarks.oodbench.page import METRICS, SPLITS, WORDS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import setting_differences
 from ood_lab.lvlm.pages.benchmark_page import difference_table, metric_table
@@ -29,7 +29,7 @@ from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Table
 from ood_lab.run.commandline.composition import leaves
 from ood_lab.run.job.workspace import Task, Workspace
-from ood_lab.schema.finished_run import JUDGED, FinishedRun
+from ood_lab.schema.finished_run import FinishedRun
 from ood_lab.schema.results import whole
 
 #: Metrics of the figures.
@@ -56,11 +56,9 @@ class OODBenchAblation(Task):
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
-        runs = [FinishedRun(Path(run)) for run in self.runs]
-        if not runs:
+        if not self.runs:
             raise UserError("no run: give run folders of task=oodbench as runs=[RUN_A,RUN_B]")
-        if missing := [run for run in runs if not run.has(JUDGED)]:
-            raise UserError(f"{missing[0]} is not a finished run of task=oodbench")
+        runs = answered_runs(self.runs)
         labels = differences_of([_settings(run) for run in runs])
         table = pd.concat([_rows(r, n) for r, n in zip(runs, labels, strict=True)])
         write_csv(table, ws.folder / "ablation.csv")

@@ -10,6 +10,7 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv, write_table
+from ood_lab.common.grouping import with_keys
 from ood_lab.common.hints import check_known
 from ood_lab.lvlm.answers.answer_files import store_of
 from ood_lab.lvlm.answers.answer_requests import answers_to
@@ -27,7 +28,7 @@ from ood_lab.lvlm.training.grpo import Reward, VlmGrpo, accuracy_reward, format_
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import write_results
-from ood_lab.tasks.tune_vlm import save_best
+from ood_lab.tasks.tune_vlm import tuned
 
 _REWARDS: Mapping[str, Reward] = {"format": format_reward, "accuracy": accuracy_reward}
 BEFORE, AFTER = "before", "after"
@@ -67,14 +68,8 @@ class TuneGrpo(Task):
         """Returns results before and after; None where nothing is held out."""
         self.check(ws)
         base = ModelFolder(str(ws.model["path"]), "model.path")
-        module, data = self._module(ws, base), ws.build("model.prompts")
-        trainer = ws.trainer
-        trainer.fit(module, datamodule=data, ckpt_path=ws.last_checkpoint)
-        if not ws.is_main:
-            return None
-        place = save_best(module, ws, self.export)
-        ws.record.validation = {k: float(v) for k, v in trainer.callback_metrics.items()}
-        return self._measured(ws, {BEFORE: base.path, AFTER: place})
+        place = tuned(self._module(ws, base), ws.build("model.prompts"), ws, self.export)
+        return None if place is None else self._measured(ws, {BEFORE: base.path, AFTER: place})
 
     @staticmethod
     def _module(ws: Workspace, base: ModelFolder) -> VlmGrpo:
@@ -86,7 +81,7 @@ class TuneGrpo(Task):
             ws.build("model.optimizer"),
             [_REWARDS[name] for name in ws.model["rewards"]],
             ws.build("model.scheduler"),
-            **{name: ws.model[name] for name in names},
+            **with_keys(ws.model, names),
         )
 
     def _asked(self) -> Questions:

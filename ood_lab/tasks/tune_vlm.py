@@ -29,18 +29,9 @@ class TuneVlm(Task):
         self._parts(ws)
 
     def run(self, ws: Workspace) -> None:
-        """Has no results table; ``manifest.json`` has the metrics of validation."""
+        """Has no results table; ``manifest.json`` has the last metrics."""
         module, data = self._parts(ws)
-        trainer = ws.trainer
-        if data.val is None:  # nothing tells the best epoch, so that it is the last one
-            for callback in trainer.checkpoint_callbacks:
-                callback.monitor = None  # type: ignore[attr-defined]
-        trainer.fit(module, datamodule=data, ckpt_path=ws.last_checkpoint)
-        if not ws.is_main:
-            return
-        save_best(module, ws, self.export)
-        metrics = trainer.callback_metrics
-        ws.record.validation = {k: float(v) for k, v in metrics.items() if k.startswith("val/")}
+        tuned(module, data, ws, self.export)
 
     def _parts(self, ws: Workspace) -> tuple[VlmTuning, Chats]:
         folder = ModelFolder(str(ws.model["path"]), "model.path")
@@ -58,11 +49,29 @@ class TuneVlm(Task):
         return module, data
 
 
-def save_best(module: VlmTuning, ws: Workspace, export: str | None) -> Path:
-    """Writes the model of the best epoch as a folder, which it returns, and says how to ask it."""
+def tuned(module: VlmTuning, data: Chats, ws: Workspace, export: str | None) -> Path | None:
+    """Trains, writes the model of the best epoch as a folder, and says how to ask it.
+
+    Args:
+        module: the model and its optimiser.
+        data: of the training, and of the validation if there is one.
+        ws: has the trainer; its record gets the last metrics.
+        export: the folder; None = ``model`` in the run folder.
+
+    Returns:
+        The folder; None on the other ranks.
+    """
+    trainer = ws.trainer
+    if data.val is None:  # nothing tells the best epoch, so that it is the last one
+        for callback in trainer.checkpoint_callbacks:
+            callback.monitor = None  # type: ignore[attr-defined]
+    trainer.fit(module, datamodule=data, ckpt_path=ws.last_checkpoint)
+    if not ws.is_main:
+        return None
     checkpoints.load_best(module, ws.folder)
     place = Path(export) if export else ws.folder / "model"
     module.cpu().save(place)
     ws.record.model_folder = str(place)
+    ws.record.validation = {k: float(v) for k, v in trainer.callback_metrics.items()}
     Console().print(f"ask it with lvlm=transformers lvlm.path={place}", soft_wrap=True)
     return place

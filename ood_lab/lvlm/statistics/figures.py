@@ -31,7 +31,7 @@ from ood_lab.report.figures.layout import (
 from ood_lab.report.figures.lines import Line, draw_lines, lines_of
 from ood_lab.report.rendering.blocks import Folded, PlannedFigure
 from ood_lab.report.rendering.metric_definitions import p_text
-from ood_lab.schema.arrays import Floats, positions
+from ood_lab.schema.arrays import Floats, Reals, positions
 from ood_lab.schema.results import Tables
 
 _METRICS = {name: name for name in METRICS} | {"f1": "F1", "mcc": "MCC"}
@@ -161,7 +161,7 @@ def drop_lines(table: pd.DataFrame, ood: str) -> Figure:
     return figure
 
 
-def exponential_trend(x: Floats, y: Floats) -> Floats | None:
+def exponential_trend(x: Reals, y: Reals) -> Floats | None:
     """``a exp(b x)`` at x, from least squares of ``log y`` on the positive y; None of fewer than 3.
 
     Args:
@@ -202,9 +202,9 @@ def mmd_draws(table: pd.DataFrame, draws: pd.DataFrame) -> Figure:
         "train and val shuffled": "permuted",
     }
     lines = {
-        "MMD²": float(values["at_sizes"]),
-        "threshold: 95% of the parts": float(values["threshold"]),
-        "upper end of the interval": float(values["high"]),
+        "MMD²": values["at_sizes"],
+        "threshold: 95% of the parts": values["threshold"],
+        "upper end of the interval": values["high"],
     }
     panel = Panel({label: results[key] for label, key in words.items()}, lines)
     sizes = " and ".join(f"{size:,}" for size in values["sizes"])
@@ -227,12 +227,11 @@ def error_bars(counts: pd.DataFrame, models: pd.DataFrame, ood: str) -> Figure:
     figure, (first, second) = panels(
         titles, f"{n:,} questions of {ood}.", columns=2, height=0.26 * most + 0.5, extra=0.6
     )
-    bars = [Bar(100 * share, text=f"{100 * share:.1f}") for share in counts["share"]]
-    draw_bars(first, bars)
-    name_rows(first, [f"{k:,}" if k else "none" for k in counts["models"]])
-    draw_bars(second, [Bar(100 * share, text=f"{100 * share:.1f}") for share in models["share"]])
-    name_rows(second, [wrapped(name, 18) for name in short_names(list(models["model"]))])
-    for axes in (first, second):
+    numbers = [f"{k:,}" if k else "none" for k in counts["models"]]
+    names = [wrapped(name, 18) for name in short_names(list(models["model"]))]
+    for axes, rows, table in ((first, numbers, counts), (second, names, models)):
+        draw_bars(axes, [Bar(100 * s, text=f"{100 * s:.1f}") for s in table["share"]])
+        name_rows(axes, rows)
         axes.set_xlim(0, 122)
         axes.set_xticks([0, 50, 100])
     return figure

@@ -176,7 +176,7 @@ def equivalence(
     permuted = drawn_by(lambda: np.split(rng.permutation(n + m), np.cumsum(sizes))[:2])
     sample = drawn_by(lambda: (rng.integers(n, size=n), n + rng.integers(m, size=m)))
     at_sizes = statistic.expected(inside, ~inside, sizes)
-    low, high = np.quantile(sample, [0.05, 0.95]) - sample.mean() + at_sizes
+    low, high = map(float, np.quantile(sample, [0.05, 0.95]) - sample.mean() + at_sizes)
     threshold, permutation = (float(np.quantile(item, 0.95)) for item in (parts, permuted))
     return Equivalence(
         mmd2=statistic(inside, ~inside),
@@ -184,9 +184,9 @@ def equivalence(
         sizes=sizes,
         at_sizes=at_sizes,
         permutation=permutation,
-        low=float(low),
-        high=float(high),
-        equivalent=bool(high < threshold),
+        low=low,
+        high=high,
+        equivalent=high < threshold,
         equivalent_published=permutation < threshold,
         drawn={
             "parts": parts,

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from ood_lab.common.arguments import Fields
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.statistics.degradation import METRICS, degradation, signature_tost
 from ood_lab.lvlm.statistics.statistic_tables import Draws, Findings
@@ -39,11 +40,11 @@ def add_errors(into: Findings, wrong: Mapping[str, Bools]) -> None:
     by = {"models": numbers, "questions": questions, "share": share}
     into.tables["wrong_by"] = pd.DataFrame(by | {"at_least": share[::-1].cumsum()[::-1]})
     rows = []
-    for a, own in enumerate(flags):
-        for b, theirs in enumerate(flags):
-            both = int((own & theirs).sum())
-            share_of_own = both / errors[a] if errors[a] else float("nan")
-            rows.append((names[a], names[b], errors[a], both, share_of_own, shares[b]))
+    for a, first in enumerate(flags):
+        for b, second in enumerate(flags):
+            both = int((first & second).sum())
+            share_of_a = both / errors[a] if errors[a] else float("nan")
+            rows.append((names[a], names[b], errors[a], both, share_of_a, shares[b]))
     columns = ["model", "other", "errors", "both", "share", "chance"]
     into.tables["errors_together"] = pd.DataFrame(rows, columns=columns)
 
@@ -106,12 +107,13 @@ def add_hard(
         resampling: of the subsets; no more than 1,000 are drawn.
     """
     rows = []
-    for model, (on_id, *others) in sides.items():
-        rows.append({"model": model, "samples": "id", **_metrics(on_id)})
-        for name, side in zip((ood_split, "hard"), others, strict=True):
-            drop = degradation(on_id, side, resampling)["accuracy"]
-            ends = {"drop": drop.value, "low": drop.low, "high": drop.high, "p": drop.p}
-            rows.append({"model": model, "samples": name, **_metrics(side), **ends})
+    for model, counts_of in sides.items():
+        for name, side in zip(("id", ood_split, "hard"), counts_of, strict=True):
+            row: Fields = {"model": model, "samples": name, **_metrics(side)}
+            if name != "id":
+                drop = degradation(counts_of[0], side, resampling)["accuracy"]
+                row |= {"drop": drop.value, "low": drop.low, "high": drop.high, "p": drop.p}
+            rows.append(row)
     into.tables["samples"] = pd.DataFrame(rows)
     counts = [np.stack(side) for side in zip(*sides.values(), strict=True)]
     inside, ood, hard = (yes_no_metrics(side.sum(axis=1))["accuracy"] for side in counts)

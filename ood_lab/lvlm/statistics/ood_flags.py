@@ -111,11 +111,11 @@ def flag_results(
         for m, name in enumerate(names):
             add(name, every[inside, m], inside, "flagged", split=split, n_models=1)
     flagged = every[outside]
-    together = partial(add, inside=outside, metric="flagged_union", split=OOD)
     for order, chosen in ((GIVEN, [*range(len(names))]), (BEST, _best_order(flagged))):
         unions = np.logical_or.accumulate(flagged[:, chosen], axis=1)
         for k, m in enumerate(chosen):
-            together(names[m], unions[:, k], part=order, n_models=k + 1)
+            keys = {"split": OOD, PART: order, "n_models": k + 1}
+            add(names[m], unions[:, k], outside, "flagged_union", **keys)
     table = KIND.table(rows, model=None, seed=resampling.seed)
     return table.assign(model=[row["model"] for row in rows])
 

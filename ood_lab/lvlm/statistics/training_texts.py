@@ -14,6 +14,7 @@ from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import file_sha256
 from ood_lab.common.files import read_texts
+from ood_lab.common.grouping import distinct, grouped
 from ood_lab.common.hints import check_known
 from ood_lab.lvlm.parsers.base import english
 from ood_lab.lvlm.statistics.statistic_tables import Findings
@@ -36,16 +37,13 @@ def read_synonyms(path: Path, categories: Iterable[str]) -> dict[str, list[str]]
     if not path.is_file():
         raise UserError(f"task.synonyms={path}: there is no such file")
     table = read_texts(path, _COLUMNS, f"task.synonyms={path}")
-    known = sorted(set(categories))
-    results: dict[str, list[str]] = {}
-    rows = zip(table["category"], table["synonym"], strict=True)
-    for place, (category, synonym) in enumerate(rows, 1):
-        check_known([category], known, f"task.synonyms={path} names the category '{{name}}'")
-        if not synonym.strip():
+    problem = f"task.synonyms={path} names the category '{{name}}'"
+    check_known(table["category"], sorted(set(categories)), problem)
+    pairs = list(zip(table["category"], table["synonym"].str.strip(), strict=True))
+    for place, (category, synonym) in enumerate(pairs, 1):
+        if not synonym:
             raise UserError(f"task.synonyms={path}: synonym {place} (of '{category}') is empty")
-        if synonym.strip() not in results.setdefault(category, []):
-            results[category].append(synonym.strip())
-    return results
+    return grouped(distinct(pairs))
 
 
 class CorpusOverlap(NamedTuple):
@@ -73,7 +71,7 @@ def semantic_overlap(
     pairs: Iterable[tuple[str, str]],
     texts: Mapping[str, Iterable[str]],
     epsilon: float,
-    synonyms: Mapping[str, Iterable[str]] | None = None,
+    synonyms: Mapping[str, Iterable[str]],
 ) -> CorpusOverlap:
     """Share of pairs whose category is expressed in any training text of the same image.
 
@@ -92,7 +90,7 @@ def semantic_overlap(
         known = texts.get(image, ())
         by_own = _named((category,), known)
         by_name += by_own
-        results.append(by_own or _named(tuple((synonyms or {}).get(category, ())), known))
+        results.append(by_own or _named(tuple(synonyms.get(category, ())), known))
     _, upper = clopper_pearson(sum(results), len(results))
     share = sum(results) / len(results)
     return CorpusOverlap(sum(results), by_name, len(results), share, upper, upper < epsilon)

@@ -47,11 +47,11 @@ def test_bounds_of_the_screening_of_50_models(k, exact, bayes, upper):
 def test_overlap_counts_what_a_text_of_the_same_image_names():
     texts = {"1": ["Two Buses and a box."], "2": ["a carpet"], "3": ["people in a dining room"]}
     pairs = [("1", "bus"), ("1", "car"), ("2", "car"), ("3", "person"), ("4", "bus")]
-    found = semantic_overlap(pairs, texts, epsilon=0.9)
+    found = semantic_overlap(pairs, texts, 0.9, {})
     assert (found.expressed, found.pairs, found.share) == (2, 5, 0.4)
     assert found.upper == pytest.approx(clopper_pearson(2, 5)[1])
     assert found.below
-    assert not semantic_overlap(pairs, texts, epsilon=0.5).below
+    assert not semantic_overlap(pairs, texts, 0.5, {}).below
 
 
 def mmd2(first, first_classes, second, second_classes, bandwidth):

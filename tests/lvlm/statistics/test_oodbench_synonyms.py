@@ -15,7 +15,7 @@ CATEGORIES = ("mug", "person", "traffic light")
 def test_a_synonym_and_its_plural_count_as_the_name_does():
     texts = {"1": ["Two coffee cups"], "2": ["a coffee cupboard"], "3": ["a mug"], "4": ["a child"]}
     pairs = [(image, "mug") for image in texts] + [("4", "person")]
-    plain = semantic_overlap(pairs, texts, 0.9)
+    plain = semantic_overlap(pairs, texts, 0.9, {})
     assert (plain.expressed, plain.by_name) == (1, 1)
     found = semantic_overlap(pairs, texts, 0.9, {"mug": ["coffee cup"], "person": ["child"]})
     assert (found.expressed, found.by_name, found.share) == (3, 1, 0.6)

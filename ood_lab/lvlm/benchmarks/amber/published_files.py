@@ -100,13 +100,13 @@ class AmberFiles:
         place, images = existing(self.path), existing(self.images)
         truths, queries = place / "annotations.json", place / "query" / f"{self.query}.json"
         annotations = read_json(truths, list[_Annotation], "AMBER's annotations")
-        known = {about.id: about for about in annotations}
+        by_id = {about.id: about for about in annotations}
         results = []
         for row in read_json(queries, list[_Query], "AMBER's questions"):
             where = f"{truths}, id {row.id}"
-            if row.id not in known:
+            if row.id not in by_id:
                 raise UserError(f"{queries}: {where} is missing")
-            about = known[row.id]
+            about = by_id[row.id]
             if about.type not in TYPES:
                 kinds = ", ".join(TYPES)
                 raise UserError(f"{where}: '{about.type}' is none of AMBER's types: {kinds}")

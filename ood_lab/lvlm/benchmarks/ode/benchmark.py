@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from ood_lab.common.arguments import BatchSize
+from ood_lab.common.arguments import BatchSize, Fields
 from ood_lab.common.errors import UserError
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.files import read_table, write_csv
@@ -188,8 +188,8 @@ class Ode(CaptionBenchmark):
 
     def note(self, run: BenchmarkSession, questions: Questions) -> None:
         """Records the round and how it came about."""
-        concepts = _concepts(run)
-        before = self._before.record.ode if self._before else {"lineage": "", "round": 0}
+        concepts, previous = _concepts(run), self._before
+        before: Fields = {"lineage": "", "round": 0} if previous is None else previous.record.ode
         made_with = [run.record.question_file.sha256, concepts.identity]
         ancestry = json.dumps([before["lineage"], *made_with])
         run.record.ode = {

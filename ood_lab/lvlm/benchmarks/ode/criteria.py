@@ -24,7 +24,7 @@ everything; ``task.released`` is their construction:
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import ClassVar, Literal
@@ -267,8 +267,7 @@ class ReleasedRandomPairs(Criterion):
     def select(self, graph: nx.Graph, limit: int, seed: int, known: Pairs = ()) -> Pairs:
         """See :class:`~ood_lab.lvlm.benchmarks.ode.criteria.Criterion`."""
         rng, nodes = random.Random(seed), list(graph.nodes())
-        draws = ((a, b) for a, b in iter(lambda: rng.sample(nodes, 2), None))
-        return _chosen(graph, draws, limit, limit)
+        return _chosen(graph, iter(lambda: rng.sample(nodes, 2), None), limit, limit)
 
 
 @dataclass(frozen=True)
@@ -283,7 +282,7 @@ class ReleasedFictionalPairs(Criterion):
         return _chosen(graph, draws, limit, min(limit, FICTIONAL_EV))
 
 
-def _chosen(graph: nx.Graph, draws: Iterable[tuple[str, str]], most_ee: int, most_ev: int) -> Pairs:
+def _chosen(graph: nx.Graph, draws: Iterable[Sequence[str]], most_ee: int, most_ev: int) -> Pairs:
     """The first pairs of two entities and the first others that are drawn, as published.
 
     Once there are entities enough, two more of them are "an entity in an environment".

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ood_lab.common.files import read_table
+from ood_lab.common.grouping import with_keys
 from ood_lab.lvlm.benchmark.contract import BenchmarkWords
 from ood_lab.lvlm.captions.caption_page import (
     CAPTIONS,
@@ -74,6 +75,7 @@ _PLAIN = {
     "tendencies_groups": "Groups of concepts by hallucinated concepts",
     "change": "Change since the round before",
     "amber": "As AMBER's and ODE's scripts round them, %",
+    "effectiveness": "Distance of the made images to natural ones (CLIP features)",
 }
 _HEADS = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog", "rate": "rate, %"}
 _LEVEL_METRICS = {"chair": "CHAIR", "hal": "Hal", "all_accuracy": "Acc"}
@@ -150,13 +152,13 @@ def _details(run: ScoredRun) -> Iterator[Table]:
             table = run.tables[name]
             names = {key: named(key) for key in [*table["a"], *table["b"]]}
             yield difference_table(caption, table, names, COMPARED)
-    tables = {name: run.tables[name] for name in _PLAIN if name in run.tables}
+    tables = dict(run.tables)
     if (run.source / "effectiveness.csv").is_file():
         tables["effectiveness"] = read_table(run.source / "effectiveness.csv")
     heads = _HEADS | {"split": sets_of(run)}
-    for name, table in tables.items():
+    for name, caption in with_keys(_PLAIN, tables).items():
+        table = tables[name]
         table = table.assign(rate=100 * table["rate"]) if "rate" in table else table
-        caption = _PLAIN.get(name, "Distance of the made images to natural ones (CLIP features)")
         yield plain_table(caption, table.to_dict("records"), heads)
 
 
@@ -164,8 +166,12 @@ def figures(run: ScoredRun) -> Iterator[PlannedFigure]:
     """Results, levels, answers by kind, distances, tendencies and made images."""
     names = names_of(run)
     footer = f"{run.title}."
-    answers = {key: f"{group}: {name}" for group, m in ANSWERS.items() for key, name in m.items()}
-    shown = {key: name for key, name in answers.items() if key.endswith(("accuracy", "f1"))}
+    shown = {
+        key: f"{group}: {name}"
+        for group, metrics in ANSWERS.items()
+        for key, name in metrics.items()
+        if key.endswith(("accuracy", "f1"))
+    }
     yield from answer_figures(run, CAPTIONS, names, _LEVEL_METRICS, POOLED, "")
     intervals = f"{footer} 95% intervals."
     yield captioned("answers", partial(bar_panels, run.whole, shown, names, intervals))

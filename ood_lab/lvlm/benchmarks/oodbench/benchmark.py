@@ -181,7 +181,7 @@ class OODBench(Rule, Pairing, Benchmark):
         write_table(division, run.folder / DIVISION)
         write_audit(checked, annotations.paths, run.folder / "audit.csv")
         sample = self.draw(division, labels, run.seed)
-        results = division["split"].value_counts().to_dict()
+        sizes = division["split"].value_counts().to_dict()
         run.record.annotations = {
             "name": annotations.name,
             "identity": annotations.identity,
@@ -194,8 +194,8 @@ class OODBench(Rule, Pairing, Benchmark):
             name: dict(model.made_with) for name, model in run.inputs.image_text.items()
         }
         run.record.division = {item.name: vars(self)[item.name] for item in fields(Rule)}
-        run.record.division["pairs"] = {str(k): int(v) for k, v in results.items()}
-        log.info("annotated pairs by split: %s", results)
+        run.record.division["pairs"] = sizes
+        log.info("annotated pairs by split: %s", sizes)
         parser = self.parser_of_questions
         ask = partial(questions_of, sample, annotations, seed=run.seed, parser=parser, bap=self.bap)
         return in_forms(self.form, lambda form: ask(form=form))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from ood_lab.common.arguments import Count, Fields, Share
+from ood_lab.common.arguments import Count, Share
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import packaged_table, read_config, read_table, write_csv, write_table
@@ -33,7 +33,6 @@ from ood_lab.lvlm.questions.question_files import YES_NO
 from ood_lab.lvlm.scoring.answer_differences import (
     common_pairs,
     read_otherwise,
-    runs_by_model,
     wrong_answers,
 )
 from ood_lab.lvlm.scoring.yes_no_scores import Unparsed
@@ -59,7 +58,7 @@ from ood_lab.report.rendering.page import Page
 from ood_lab.report.rendering.prose import ALPHA, listing, noted, spread_of, values_of
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import Cell, Head, Table
-from ood_lab.schema.arrays import Bools
+from ood_lab.schema.arrays import Bools, positions
 from ood_lab.schema.finished_run import JUDGED, FinishedRun
 from ood_lab.schema.results import Names, Row, Tables, write_results
 from ood_lab.schema.run_record import RunRecord
@@ -111,10 +110,7 @@ def statistics_tables(results: Findings) -> list[Table]:
         if name not in results.tables:
             continue
         rows = results.tables[name]
-        cells = [
-            [_cell(name, str(key), value, row) for key, value in row.items()]
-            for row in rows.to_dict("records")
-        ]
+        cells = [[_cell(name, str(key), row) for key in rows] for row in rows.to_dict("records")]
         # The texts before the first number say what a row is: a pair of models, or a metric.
         texts = [all(isinstance(value, str) for value in rows[column]) for column in rows]
         names = max(1, [*texts, False].index(False))
@@ -124,8 +120,9 @@ def statistics_tables(results: Findings) -> list[Table]:
     return tables
 
 
-def _cell(table: str, key: str, value: Any, row: Row) -> Cell:
+def _cell(table: str, key: str, row: Row) -> Cell:
     """What people read in the column ``key`` of a row, and what it is sorted by."""
+    value = row[key]
     if key in ("quantity", "metric"):
         return Cell(_words(value), value)
     if isinstance(value, str):
@@ -321,13 +318,11 @@ class OODBenchStatistics:
                 f"task.hard has runs of {', '.join(hard)}; give those of {', '.join(runs)}, in "
                 "this order"
             )
-        if self.corpora and self.train is None:
+        if (self.corpora and self.train is None) or (self.synonyms and not self.corpora):
             raise UserError(
-                "task.corpora needs task.train: the pairs of a validation split are in no training "
-                "data, whatever the model has seen"
+                "task.synonyms needs task.corpora, and task.corpora needs task.train: the pairs of "
+                "a validation split are in no training data"
             )
-        if self.synonyms is not None and not self.corpora:
-            raise UserError("task.synonyms needs task.corpora: the texts that it is about")
         if (self.encoder is None) != (self.encoder_weights is None):
             raise UserError("give task.encoder and task.encoder_weights together")
 
@@ -365,19 +360,30 @@ class OODBenchStatistics:
     ) -> pd.DataFrame:
         """Train's OOD pairs against those of the questions, by the features of their images."""
         files = sorted({file for side in sides for file in side["file"]})
-        paths = [Path(file) for file in files]
+        paths = list(map(Path, files))
         if self.encoder is None:
             features = image_features(run.inputs.clip, paths)
         else:
             features = timm_features(self.encoder, str(self.encoder_weights), paths)
-        place = {file: row for row, file in enumerate(files)}
-        train, val = ([place[file] for file in side["file"]] for side in sides)
+        train, val = (positions(files, side["file"]) for side in sides)
         classes, of_val = (side["category"].to_numpy() for side in sides)
         numbers = equivalence(
             features[train], classes, features[val], of_val, draws=self.mmd_draws, seed=run.seed
         )._asdict()
         into.keep("mmd", numbers.pop("drawn"))
         return pd.DataFrame(numbers.items(), columns=["quantity", "value"])
+
+
+def answered_runs(folders: Sequence[str]) -> list[FinishedRun]:
+    """Run folders of ``task=oodbench`` with their answers.
+
+    Raises:
+        UserError: a folder is not a finished run of that task.
+    """
+    runs = [FinishedRun(Path(folder)) for folder in folders]
+    if missing := [run for run in runs if not run.has(JUDGED)]:
+        raise UserError(f"{missing[0]} is not a finished run of task=oodbench: it has no {JUDGED}")
+    return runs
 
 
 def read_runs(folders: Sequence[str]) -> dict[str, FinishedRun]:
@@ -389,15 +395,14 @@ def read_runs(folders: Sequence[str]) -> dict[str, FinishedRun]:
         UserError: a folder is not a finished run of that task, or is named twice, or replies are
             read by different parsers.
     """
-    runs = [FinishedRun(Path(folder)) for folder in folders]
-    if missing := [run for run in runs if not run.has(JUDGED)]:
-        raise UserError(f"{missing[0]} is not a finished run of task=oodbench: it has no {JUDGED}")
+    runs = answered_runs(folders)
     paths = [run.folder for run in runs]
     if len({path.resolve() for path in paths}) < len(paths):
         raise UserError("a run is named twice")
     if runs and (other := read_otherwise(runs[0].record.reading, "", paths)):
         raise UserError(next(iter(other.values())))
-    return {name: FinishedRun(path) for name, path in runs_by_model("", paths).items()}
+    models = [str(next(iter(run.results["model"]), run.folder.parent.name)) for run in runs]
+    return dict(zip(_told_apart(list(zip(models, paths, strict=True))), runs, strict=True))
 
 
 def _images_and_categories(rows: pd.DataFrame) -> list[tuple[str, str]]:
@@ -406,6 +411,11 @@ def _images_and_categories(rows: pd.DataFrame) -> list[tuple[str, str]]:
 
 def _judged(runs: Mapping[str, FinishedRun]) -> Tables:
     return {name: without_rest(run.judged) for name, run in runs.items()}
+
+
+def _told_apart(runs: Sequence[tuple[str, Path]]) -> list[str]:
+    names = [name for name, _ in runs]
+    return [n if names.count(n) == 1 else f"{n} ({path.parent.name})" for n, path in runs]
 
 
 def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Bools]:
@@ -419,8 +429,8 @@ def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Boo
     Raises:
         UserError: a run divided nothing, or by another rule, or lacks an OOD pair.
     """
-    made: Fields = {}
-    models, rules = defaultdict[str, list[pd.Series]](list), dict[str, Path]()
+    models: dict[tuple[str, str], tuple[Path, list[pd.Series]]] = {}
+    rules: dict[str, Path] = {}
     for folder in map(Path, folders):
         division, about = read_table(folder / DIVISION), RunRecord.read(folder)
         rules[str(without_keys(about.division, ("pairs",)))] = folder
@@ -428,21 +438,20 @@ def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Boo
         index = [before + division["image"].astype(str), division["category"].astype(str)]
         for key, made_with in about.image_text.items():
             name = model_name(made_with["chat"]) if "chat" in made_with else key
-            if made.setdefault(name, made_with) != made_with:
-                name = f"{name} ({folder.parent.name})"
-            models[name].append(pd.Series(division[f"flagged_{key}"].to_numpy(bool), index))
+            _, parts = models.setdefault((name, json.dumps(made_with)), (folder, []))
+            parts.append(pd.Series(division[f"flagged_{key}"].to_numpy(bool), index))
     if len(rules) > 1:
         raise UserError(f"task.divisions: give runs of the same rule; of {rules}")
+    names = _told_apart([(name, folder) for (name, _), (folder, _) in models.items()])
     asked = pd.MultiIndex.from_arrays([pairs[key].astype(str) for key in ("image", "category")])
     results = {}
-    for name, parts in models.items():
+    for name, (folder, parts) in zip(names, models.values(), strict=True):
         flags = pd.concat(parts)
         own = flags[~flags.index.duplicated()].reindex(asked)
         if (lost := own.isna().to_numpy() & (pairs["split"] != ID).to_numpy()).any():
             raise UserError(
-                f"task.divisions: the division of {name} has no pair of "
-                f"{asked[int(lost.argmax())]}: divide the images of the questions, with the same "
-                "annotations=..."
+                f"task.divisions: {folder} has no pair of {asked[int(lost.argmax())]}: divide the "
+                "images of the questions, with the same annotations=..."
             )
         results[name] = own.eq(True).to_numpy(bool)
     return results

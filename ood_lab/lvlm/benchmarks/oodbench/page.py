@@ -193,8 +193,7 @@ def figures(run: ScoredRun) -> Iterator[PlannedFigure | Folded]:
     if len(bap):
         draw = partial(bar_panels, bap, BAP, SPLITS, f"{run.title}. 95% intervals.")
         yield captioned("bap", draw)
-    kinds = dict.fromkeys(UNCUT, "uncut")
-    yield from distribution_figures(run.tables[DISTRIBUTION], SPLITS, run.title, kinds)
+    yield from distribution_figures(run.tables[DISTRIBUTION], SPLITS, run.title)
     file = run.source / DIVISION
     if file.exists() and run.record.division:
         yield from purified_figures(read_table(file), float(run.record.division["threshold"]))

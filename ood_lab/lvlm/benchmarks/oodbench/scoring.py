@@ -151,11 +151,12 @@ def bap_table(judgements: pd.DataFrame) -> pd.DataFrame:
         (0 or 1) and ``kept``.
     """
     rows = judgements[judgements["task"].isin(BAP_TASKS)]
-    right = rows.pivot(index="pair_id", columns="task", values="correct")
-    right = right.reindex(columns=list(BAP_TASKS)).astype(bool)
+    if not len(rows):
+        return pd.DataFrame(columns=["sample", "split", "image", "file", *BAP_TASKS, "kept"])
+    right = rows.pivot(index="pair_id", columns="task", values="correct").astype(bool)
     table = rows.groupby("pair_id")[["split", "image", "file"]].first()
     right[BAP_LOGIC] &= right[BAP_COUNTING]
-    table = table.join(right.astype(int))
+    table[list(BAP_TASKS)] = right[list(BAP_TASKS)].astype(int)
     table["kept"] = ~(rows["status"] == FAILED).groupby(rows["pair_id"]).any()
     return table.reset_index(names="sample")
 
@@ -183,21 +184,17 @@ def setting_differences(
         :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`; splits that all settings
         have.
     """
-    tables = [
-        pairs[pairs["kept"]].assign(setting=name)
-        for name, judgements in answers.items()
-        for pairs in [pair_table(judgements, unparsed)]
-    ]
-    every, names, results = pd.concat(tables, ignore_index=True), list(answers), []
+    pairs_of = together({name: pair_table(table, unparsed) for name, table in answers.items()})
+    names, results = list(answers), []
     for split in SPLITS:
-        rows = every[every["split"] == split]
-        if rows["setting"].nunique() == len(names):
+        rows = pairs_of[pairs_of["kept"] & (pairs_of["split"] == split)]
+        if rows["model"].nunique() == len(names):
             pairs = rows["image"].astype(str) + "/" + rows["category"].astype(str)
             counts = rows[COUNTS].to_numpy(np.int64)
             table = paired_contrasts(
                 counts,
                 pairs,
-                rows["setting"],
+                rows["model"],
                 yes_no_metrics,
                 names,
                 names[0],

@@ -19,7 +19,7 @@ from ood_lab.schema.run_record import RunRecord
 
 #: Column of the answers, and what it is called.
 BY = {"dataset": "data set"} | {item: item for item in ("domain", "place", "field", "category")}
-COLUMNS = ("dataset", "split", "by", "value", "field", "pairs", "share")
+COLUMNS = ["dataset", "split", "by", "value", "field", "pairs", "share"]
 #: Rows of a figure of categories or places.
 _ROWS = 40
 
@@ -72,10 +72,8 @@ def distribution_of(judgements: pd.DataFrame) -> pd.DataFrame:
         results = [f for f in results if f["by"].isin(["dataset", "domain"]).all()]
         own = pairs.columns.difference(["dataset", "domain"])
         results += [f for name, part in parts for f in _counts(part[own], str(name))]
-    table = (
-        pd.concat(results, ignore_index=True) if results else pd.DataFrame(columns=list(COLUMNS))
-    )
-    return table.reindex(columns=list(COLUMNS))
+    table = pd.concat(results, ignore_index=True) if results else pd.DataFrame()
+    return table.reindex(columns=COLUMNS)
 
 
 def _counts(pairs: pd.DataFrame, dataset: str) -> Iterator[pd.DataFrame]:
@@ -93,18 +91,17 @@ def _counts(pairs: pd.DataFrame, dataset: str) -> Iterator[pd.DataFrame]:
             )
 
 
-def distribution_figures(
-    table: pd.DataFrame, splits: Names, title: str, kind_of: Names
-) -> Iterator[PlannedFigure]:
+def distribution_figures(table: pd.DataFrame, splits: Names, title: str) -> Iterator[PlannedFigure]:
     """Of every data set its categories, fields and places, and the data sets.
+
+    The uncut splits have figures of their own.
 
     Args:
         table: see :func:`distribution_of`.
         splits: split and what it is called.
         title: of the run.
-        kind_of: kind of the splits that have figures of their own.
     """
-    kinds = table["split"].map(kind_of).fillna("")
+    kinds = table["split"].map(dict.fromkeys(UNCUT, "uncut")).fillna("")
     for (dataset, by, kind), rows in table.groupby(["dataset", "by", kinds], sort=False):
         if rows["value"].nunique() < 2:
             continue

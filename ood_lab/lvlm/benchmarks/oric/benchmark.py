@@ -139,24 +139,22 @@ class Oric(Benchmark):
             self._check_construction(settings)
         else:
             self._check_given(run, pope.drawn)
-        if self.second_step == "judge" and self.parser == READER:
-            raise UserError(
-                "task.parser=reader reads every reply: task.second_step=judge has none left"
-            )
         if self.second_step == "judge" and (
-            not settings.get("judge") or isinstance(run.inputs.judge, CooccurrenceJudge)
+            self.parser == READER
+            or not settings.get("judge")
+            or isinstance(run.inputs.judge, CooccurrenceJudge)
         ):
-            raise UserError("task.second_step=judge needs a language model, such as judge=openai")
+            raise UserError(
+                "task.second_step=judge needs a language model, such as judge=openai, and another "
+                "parser than reader, which reads every reply"
+            )
 
     def _check_construction(self, settings: Settings) -> None:
-        if not settings.get("annotations"):
-            raise UserError("nothing to ask about: choose annotations=scenes|coco, or task.bench")
-        if not settings.get("judge"):
+        if not settings.get("annotations") or not settings.get("judge"):
             raise UserError(
-                "no judge says which objects are unexpected: choose judge=cooccurrence|openai"
+                "nothing to ask about: choose annotations=scenes|coco and "
+                "judge=cooccurrence|openai, or give task.bench"
             )
-        if not self.construct.pairs:
-            raise UserError("task.construct.pairs=0 asks nothing: give at least one pair")
         if not self.foreign_clip:
             refuse_foreign(settings, ("annotations",), ("clip", "image_text"))
 

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from ood_lab.common.arguments import Count, Natural, PositiveShare, Settings
+from ood_lab.common.arguments import Count, PositiveShare, Settings
 from ood_lab.lvlm.answers.open_answer_reader import TextModel
 from ood_lab.lvlm.parsers import NO, PARSERS, YES
 
@@ -50,7 +50,7 @@ class OricConstruction:
         released: do as the released code does, see the module.
     """
 
-    pairs: Natural = 500
+    pairs: Count = 500
     k: Count = 2
     positives: Literal["judge", "uniform"] = "judge"
     negatives: Literal["clip", "uniform"] = "clip"

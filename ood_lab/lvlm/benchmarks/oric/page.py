@@ -74,6 +74,11 @@ LINES = {
     for name, words in SETS.items()
     if name.startswith(("oric", "pope")) and not name.endswith(SUBSET)
 }
+#: Tables of differences: file, caption.
+_DIFFERENCES = {
+    "differences": "ORIC minus other questions, points",
+    "drops": "Random samplers minus ORIC's: the drop, points",
+}
 _COUNTS = {"n_unparsed": "unmatched", "n_items": "items"}
 
 
@@ -84,13 +89,8 @@ def summary(run: ScoredRun) -> Iterator[Table | Text]:
     yield metric_table(
         "Answers, %", "questions", run.whole, SETS, METRICS, counts=_COUNTS, notes=notes
     )
-    results = run.tables.get("differences")
-    if results is not None and len(results):
-        yield difference_table("ORIC minus other questions, points", results, SETS, COMPARED)
-    results = run.tables.get("drops")
-    if results is not None:
-        caption = "Random samplers minus ORIC's: the drop, points"
-        yield difference_table(caption, results, SETS, COMPARED)
+    for name, caption in with_keys(_DIFFERENCES, run.tables).items():
+        yield difference_table(caption, run.tables[name], SETS, COMPARED)
     results = analyses_in(run.source)
     if results is not None:
         yield from analysis_tables(results, SETS)

@@ -182,7 +182,7 @@ class Drawing:
                 "the judge never answered yes or no; its first reply was "
                 f"'{str(example)[:80]}': choose another judge=..."
             )
-        if settings.pairs and not self.made:
+        if not self.made:
             raise UserError(
                 f"none of {sample:,} images gives a pair ({reasons}): lower task.construct.k, or "
                 "choose a judge that expects less"
@@ -292,14 +292,14 @@ class Drawing:
         """
         own, background = self.builder.space.cosines([row])[0], self.regions.background(row)
         there = self.contents.names(self.contents.codes[self.contents.entries(other)])
-        for image, asked, label, words, of_texts, nearest_to in (
+        for image, objects, label, words, of_texts, nearest_to in (
             (row, codes, YES, background, own, -1),
             (other, absent, NO, there, cosines, row),
         ):
             about = {"pair": self.made, "background": ", ".join(words), "nearest_to": nearest_to}
             self.rows += [
                 {**self._object(image, code, label), **about, "cosine": float(of_texts[code])}
-                for code in asked
+                for code in objects
             ]
         free = np.flatnonzero(~self.contents.present[other])
         order = free[np.argsort(-cosines[free], kind="stable")]
@@ -396,7 +396,7 @@ class Builder:
         """
         rows = np.arange(len(self.contents)) if among is None else np.sort(among)
         eligible = rows[np.diff(self.contents.starts)[rows] >= how.min_categories]
-        if how.pairs and not len(eligible):
+        if not len(eligible):
             raise UserError(
                 f"no image has {how.min_categories} categories, as "
                 f"task.construct.min_categories={how.min_categories} asks for"

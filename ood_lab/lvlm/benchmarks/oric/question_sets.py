@@ -137,13 +137,13 @@ def _check(questions: pd.DataFrame, rows: Ints, annotations: Annotations, source
     there = set(zip(annotations.objects["image"], annotations.objects["category"], strict=True))
     for row, question in zip(rows.tolist(), questions.to_dict("records"), strict=True):
         name, image = question["object"], question["image"]
-        known = row >= 0 and name in annotations.categories
-        if not known or ((ids[row], name) in there) != (question["label"] == YES):
+        is_annotated = row >= 0 and name in annotations.categories
+        if not is_annotated or ((ids[row], name) in there) != (question["label"] == YES):
+            says = "says otherwise" if is_annotated else "says nothing"
             raise UserError(
                 f"{source}: question {question['item']} has the answer {question['label']}, but "
-                f"{annotations.name} {'says otherwise' if known else 'says nothing'} of '{name}' "
-                f"in {image}: choose the annotations of its images, or give only their folder, "
-                "task.images=DIR"
+                f"{annotations.name} {says} of '{name}' in {image}: choose the annotations of its "
+                "images, or give only their folder, task.images=DIR"
             )
 
 

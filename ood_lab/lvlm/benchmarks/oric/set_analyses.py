@@ -251,9 +251,9 @@ def by_tier(judgements: pd.DataFrame, resampling: Resampling) -> pd.DataFrame:
 def _accuracy(rows: pd.DataFrame, resampling: Resampling) -> Fields:
     results = columns_of(scored(rows, resampling=resampling).estimates()["accuracy"])
     return {
-        "p_context": float(rows["p_context"].mean()),
-        "n": int(rows["question_id"].nunique()),
-        "n_images": int(rows["pair_id"].nunique()),
+        "p_context": rows["p_context"].mean(),
+        "n": rows["question_id"].nunique(),
+        "n_images": rows["pair_id"].nunique(),
         "accuracy": results.pop("value"),
         **results,
     }

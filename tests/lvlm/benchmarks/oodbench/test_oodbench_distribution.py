@@ -70,7 +70,7 @@ def test_fields_are_counted_and_belong_to_their_categories():
     }
     assert of.loc[("", "domain")]["pairs"].to_dict() == {"natural": 3, "driving": 1}
     assert "field" not in of.loc["city"].index.get_level_values("by")
-    figures = {each.name: each for each in distribution_figures(table, {"id": "ID"}, "m", {})}
+    figures = {each.name: each for each in distribution_figures(table, {"id": "ID"}, "m")}
     assert {*figures} == {"of_data_sets", "of_domains", "of_fields_coco", "of_categories_coco"}
     (axes,) = figures["of_categories_coco"].draw().axes
     names = [label.get_text() for label in axes.get_yticklabels()]

@@ -44,7 +44,7 @@ def test_pairs_are_found_by_image_and_category_and_what_is_not_there_is_never_fl
 def test_models_of_one_name_are_told_apart_and_a_run_given_twice_counts_once(tmp_path, pairs):
     flags = dict.fromkeys([(1, "cat"), (1, "dog")], True)
     first, second = (divided(tmp_path / n / "0", flags, seed=k) for k, n in enumerate("ab"))
-    assert list(division_flags([first, second], pairs)) == ["one", "one (b)"]
+    assert list(division_flags([first, second], pairs)) == ["one (a)", "one (b)"]
     assert list(division_flags([first, first], pairs)) == ["one"]
 
 

@@ -175,7 +175,7 @@ def test_what_a_judge_does_not_answer_is_asked_again_before_anything_is_built(tm
         (("task.questions={f}/questions.jsonl",), "task.pope"),
         (("task.against=[{f}/figures]",), "is not a run folder of ORIC"),
         (("task.parser=popee",), "pope"),
-        (("task.construct.pairs=0",), "at least one pair"),
+        (("task.construct.pairs=0",), "task.construct.pairs=0: give"),
         (("task.second_step=judge",), "needs a language model"),
         (("task.thresholds=[96,24]",), "ascending"),
         (("task.pope_subset=7",), "multiple of 2"),

@@ -121,11 +121,10 @@ def clip_backbone(
         UserError: as many words as classes are needed.
     """
     if head is not None:
-        alone = ClipFeatures(clip)
-        check_contract(alone)
-        return alone
-    names = checked_names(classes, classnames, num_classes, "model.classnames")
-    backbone = ClipBackbone(clip, names, templates)
+        backbone: ClipBackbone | ClipFeatures = ClipFeatures(clip)
+    else:
+        names = checked_names(classes, classnames, num_classes, "model.classnames")
+        backbone = ClipBackbone(clip, names, templates)
     check_contract(backbone)
     return backbone
 
@@ -179,18 +178,23 @@ def zero_shot_weights(
     templates = clip.templates if templates is None else tuple(templates)
     if not classnames:
         raise UserError("a zero-shot classifier needs class names: give model.classnames=[...]")
-    wrong = [t for t in templates if t.count("{}") != 1]
-    if wrong or not templates:
-        raise UserError(
-            f"template '{wrong[0] if wrong else ''}' must hold one {{}} for the class name, "
-            "as in 'a photo of a {}.'"
-        )
+    check_templates(templates)
     names = [name.replace("_", " ") for name in classnames]
     texts = [template.format(name) for name in names for template in templates]
     if tokenizer := getattr(clip, "tokenizer", None):
         _check_texts(tokenizer, texts, names)
     features = clip.encode_text(texts).view(len(names), len(templates), -1)
     return F.normalize(torch.mean(features, dim=1), dim=-1)
+
+
+def check_templates(templates: Sequence[str]) -> None:
+    """Raises ``UserError`` naming the first template that has no place for the label."""
+    wrong = [template for template in templates if template.count("{}") != 1]
+    if wrong or not templates:
+        raise UserError(
+            f"template '{wrong[0] if wrong else ''}' must hold one {{}} for the class name, "
+            "as in 'a photo of a {}.'"
+        )
 
 
 def _check_texts(tokenizer: Any, texts: Sequence[str], names: Sequence[str]) -> None:

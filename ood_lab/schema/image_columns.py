@@ -18,9 +18,9 @@ CLASS_UNITS, SEVERITY, RATIO = "held_out_class_units", "corruption_severity", "r
 _CELL = re.compile(r"cov_(\d+)_sem_(\d+)\.txt")
 
 
-def cell_file(covariate: int, semantic: int) -> str:
-    """IS-OOD's name of a cell's image list, levels from 0: ``cov_3_sem_5.txt``."""
-    return f"cov_{covariate}_sem_{semantic}.txt"
+def cell_name(covariate: int, semantic: int) -> str:
+    """IS-OOD's name of a cell, levels from 0: ``cov_3_sem_5``."""
+    return f"cov_{covariate}_sem_{semantic}"
 
 
 def cell_of_file(name: str) -> tuple[int, int] | None:

@@ -23,13 +23,10 @@ from ood_lab.shift.laid_training import orthogonality_error as orthogonality_err
 from ood_lab.shift.laid_training import triplet_distances as triplet_distances
 from ood_lab.shift.level_edges import LEVELS as LEVELS
 from ood_lab.shift.level_edges import Edges as Edges
-from ood_lab.shift.level_edges import assign_levels as assign_levels
 from ood_lab.shift.level_edges import cell_counts as cell_counts
 from ood_lab.shift.level_edges import load_edges as load_edges
 from ood_lab.shift.level_edges import pool_edges as pool_edges
-from ood_lab.shift.level_edges import present_cells as present_cells
 from ood_lab.shift.level_edges import save_edges as save_edges
-from ood_lab.shift.level_edges import write_imglist as write_imglist
 from ood_lab.shift.rulers import CLASS_UNITS as CLASS_UNITS
 from ood_lab.shift.rulers import RATIO as RATIO
 from ood_lab.shift.rulers import SEVERITY as SEVERITY
@@ -42,7 +39,6 @@ from ood_lab.shift.separability import bhattacharyya as bhattacharyya
 from ood_lab.shift.separability import fit_projection as fit_projection
 from ood_lab.shift.separability import separability as separability
 from ood_lab.shift.text_grid import FeatureGrid as FeatureGrid
-from ood_lab.shift.text_grid import check_templates as check_templates
 from ood_lab.shift.text_grid import encode_grid as encode_grid
 from ood_lab.shift.text_grid import imagenet21k_labels as imagenet21k_labels
 from ood_lab.shift.text_grid import imagenet_templates as imagenet_templates

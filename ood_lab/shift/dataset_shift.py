@@ -15,7 +15,6 @@ from ood_lab.metrics import bootstrap_p_values, holm, percentile_interval
 from ood_lab.metrics.resampling.group_intervals import PhotographGroups
 from ood_lab.schema.arrays import Floats
 from ood_lab.schema.results import Kind
-from ood_lab.shift.level_edges import checked_degrees
 
 #: ``encoder``: the network whose features measure; ``order``: place of the set by its mean;
 #: ``p_next``: see :func:`summarise_degrees`.
@@ -46,31 +45,37 @@ def summarise_degrees(
         One row per set: ``dataset, n, mean, mean_low, mean_high, median, median_low, median_high,
         order, p_next, differs_from_next``; the last two are missing for the last set.
 
-    Raises:
-        ValueError: no set, an empty one, or a NaN degree.
     """
-    values = {name: checked_degrees(of_set, f"set '{name}'") for name, of_set in degrees.items()}
-    if not values:
-        raise ValueError("degrees: expected at least one set")
-    names = sorted(values, key=lambda name: values[name].mean())
-    # Sets of one size must not share their draws: rows of different sets do not belong together.
-    seeds = {name: (resampling.seed, zlib.crc32(name.encode())) for name in names}
-    copies = {name: PhotographGroups.of([of]) for name, of in (made_of or {}).items()}
-    of_copies = {n: _copied_draws(values[n], copies[n], resampling.draws, seeds[n]) for n in copies}
-    means, medians = (
-        {
-            n: of_copies[n][place]
-            if n in copies
-            else draws_of(values[n], resampling.draws, np.random.default_rng((*seeds[n], place)))
-            for n in names
-        }
-        for place, draws_of in enumerate((_mean_draws, median_draws))
-    )
-    sizes = {n: copies[n].n[0] if n in copies else len(values[n]) for n in names}
-    rows = [_summary_row(n, values[n], sizes[n], means[n], medians[n]) for n in names]
+    sets = {name: np.asarray(of_set, np.float64) for name, of_set in degrees.items()}
+    rows, means = [], []
+    for name, values in sorted(sets.items(), key=lambda item: item[1].mean()):
+        # Sets of one size must not share their draws: their rows do not belong together.
+        seed, n = (resampling.seed, zlib.crc32(name.encode())), len(values)
+        if made_of and name in made_of:
+            copies = PhotographGroups.of([made_of[name]])
+            n = copies.n[0]
+            of_mean, of_median = _copied_draws(values, copies, resampling.draws, seed)
+        else:
+            of_mean, of_median = (
+                draws_of(values, resampling.draws, np.random.default_rng((*seed, place)))
+                for place, draws_of in enumerate((_mean_draws, median_draws))
+            )
+        means.append(of_mean)
+        row: dict[str, object] = {"dataset": name, "n": n}
+        for metric, value, draws in (
+            ("mean", values.mean(), of_mean),
+            ("median", np.median(values), of_median),
+        ):
+            low, high = percentile_interval(draws, n)
+            row |= {
+                metric: float(value),
+                f"{metric}_low": float(low),
+                f"{metric}_high": float(high),
+            }
+        rows.append(row)
     table = pd.DataFrame(rows)
-    table["order"] = np.arange(1, len(names) + 1)
-    p = bootstrap_p_values(table["mean"], np.stack([means[name] for name in names]))
+    table["order"] = np.arange(1, len(rows) + 1)
+    p = bootstrap_p_values(table["mean"], np.stack(means))
     table["p_next"] = [*holm(np.diagonal(p, offset=1)), np.nan]
     differs = (table["p_next"] < 0.05).astype("boolean")
     table["differs_from_next"] = differs.mask(table["p_next"].isna())
@@ -102,30 +107,10 @@ def shift_results(
         if not np.isnan(row[metric])
     ]
     if rulers is not None:
-        order = summary.set_index(["dataset", "axis"])["order"]
         columns = ["dataset", "axis", "metric", "value", "ci_low", "ci_high", "n"]
-        measured = rulers[rulers["value"].notna()]
-        rows += [
-            {**row, "order": order[row["dataset"], row["axis"]]}
-            for row in measured[columns].to_dict("records")
-        ]
+        measured = rulers.loc[rulers["value"].notna(), columns]
+        rows += measured.merge(summary[["dataset", "axis", "order"]]).to_dict("records")
     return KIND.table([row | {"encoder": encoder} for row in rows], model=None, seed=seed)
-
-
-def _summary_row(
-    name: str, values: Floats, n: int, mean_draws: Floats, median_draws: Floats
-) -> dict[str, object]:
-    mean, median = percentile_interval(mean_draws, n), percentile_interval(median_draws, n)
-    return {
-        "dataset": name,
-        "n": n,
-        "mean": float(values.mean()),
-        "mean_low": float(mean[0]),
-        "mean_high": float(mean[1]),
-        "median": float(np.median(values)),
-        "median_low": float(median[0]),
-        "median_high": float(median[1]),
-    }
 
 
 def _mean_draws(values: Floats, draws: int, rng: RandomStream) -> Floats:

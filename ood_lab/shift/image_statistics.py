@@ -63,10 +63,8 @@ def image_statistics(pixels: Tensor) -> Tensor:
     top, bottom = cells.amax(dim=1), cells.amin(dim=1)
     red_cells, green_cells, blue_cells = cells.unbind(dim=1)
     red_green, yellow_blue = red_cells - green_cells, (red_cells + green_cells) / 2 - blue_cells
-    spread, shift = torch.zeros_like(_pixel_mean(grey)), torch.zeros_like(_pixel_mean(grey))
-    for opponent in (red_green, yellow_blue):
-        spread += _variance(opponent)
-        shift += _pixel_mean(opponent) ** 2
+    spread = _variance(red_green) + _variance(yellow_blue)
+    shift = _pixel_mean(red_green) ** 2 + _pixel_mean(yellow_blue) ** 2
     variance = _variance(grey)
     laplacian, noise = _filtered(grey)
     relative = _variance(laplacian) / variance.clamp_min(_LEAST_NOISE**2)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
+from ood_lab.common.grouping import with_keys, without_keys
 from ood_lab.common.tensor_file import TensorFile
 from ood_lab.neighbours import Groups, NeighbourSearch
 from ood_lab.schema.image_columns import AXES, Axis
@@ -52,17 +53,6 @@ class Decomposition:
     k: int = 10
     details: Facts = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if self.W.ndim != 2 or not 0 < self.semantic_width < self.W.shape[1]:
-            raise ValueError(
-                f"W {tuple(self.W.shape)} cannot be split after column {self.semantic_width}"
-            )
-
-    @property
-    def width(self) -> int:
-        """Width l of the features it takes."""
-        return self.W.shape[0]
-
     def part(self, features: Tensor, axis: Axis) -> Tensor:
         """One part of features, normalised, ``[N, s]`` or ``[N, c]`` float32; in chunks of rows.
 
@@ -72,22 +62,14 @@ class Decomposition:
             features: ``[N, l]``, any float type; not centred (centring by the ID mean ruins the
                 covariate part).
             axis: ``semantic`` or ``covariate``.
-
-        Raises:
-            ValueError: features of another width.
         """
-        if features.ndim != 2 or features.shape[1] != self.width:
-            raise ValueError(f"features: expected [N, {self.width}], got {tuple(features.shape)}")
-        W = self.W.to(features.device)[:, self._columns(axis)]
+        s = self.semantic_width
+        W = self.W.to(features.device)[:, slice(s) if axis == "semantic" else slice(s, None)]
         projected = torch.empty(len(features), W.shape[1], device=features.device)
         for start in range(0, len(features), _ROWS):
             chunk = slice(start, start + _ROWS)
             projected[chunk] = F.normalize(features[chunk].float() @ W, dim=1)
         return projected
-
-    def _columns(self, axis: Axis) -> slice:
-        s = self.semantic_width
-        return slice(s) if axis == "semantic" else slice(s, None)
 
 
 def energy_shares(W: Tensor, semantic_width: int, features: Tensor) -> tuple[float, float]:
@@ -131,13 +113,7 @@ def save_decomposition(path: StrPath, decomposition: Decomposition) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    description = {
-        "name": decomposition.name,
-        "semantic_width": decomposition.semantic_width,
-        "clip": dict(decomposition.clip),
-        "k": decomposition.k,
-        "details": dict(decomposition.details),
-    }
+    description = without_keys(vars(decomposition), ("W",))
     FILE.write(Path(path), {"W": decomposition.W.float().cpu()}, description)
 
 
@@ -154,14 +130,8 @@ def load_decomposition(path: StrPath, clip: Mapping[str, str]) -> Decomposition:
     place = Path(path)
     description, tensors = FILE.read(place)
     with FILE.whole(place):
-        decomposition = Decomposition(
-            description["name"],
-            tensors["W"],
-            description["semantic_width"],
-            description["clip"],
-            description["k"],
-            description["details"],
-        )
+        kept = with_keys(description, Decomposition.__dataclass_fields__)
+        decomposition = Decomposition(**kept, W=tensors["W"])
     made_for = decomposition.clip
     # The same weights may have been loaded by another name: from a file, or by their tag.
     if made_for["weights_sha256"] != clip["weights_sha256"]:

@@ -149,7 +149,7 @@ class LaidTraining(LightningModule):
         seed: of the initial W, the split and the triplets.
 
     Raises:
-        UserError: fewer than four labels or templates, or features of odd width.
+        UserError: fewer than four labels or templates.
     """
 
     def __init__(
@@ -167,7 +167,11 @@ class LaidTraining(LightningModule):
     ) -> None:
         super().__init__()
         labels, templates, width = grid.table.shape
-        _check_grid(labels, templates, width)
+        for what, n in (("labels", labels), ("templates", templates)):
+            if n < 4:
+                raise UserError(
+                    f"LAID needs at least 4 {what} (2 learnt, 2 held out), got {n}: give more"
+                )
         self.save_hyperparameters(ignore=["grid"], logger=False)
         self.grid = grid
         self.clip = dict(clip)
@@ -185,13 +189,16 @@ class LaidTraining(LightningModule):
 
     def decomposition(self) -> Decomposition:
         """The trained split, with W made exactly orthogonal."""
-        options = dict(self.hparams)
         keys = ("margin", "penalty", "lr", "batch_size", "held_out", "seed")
-        details: Facts = {key: options[key] for key in keys}
         labels, templates, _ = self.grid.table.shape
-        details |= {"steps": self.global_step, "labels": labels, "templates": templates}
+        details: Facts = {
+            **{key: self.hparams[key] for key in keys},
+            "steps": self.global_step,
+            "labels": labels,
+            "templates": templates,
+        }
         W = polar_factor(self.W.detach().cpu().float())
-        return Decomposition("laid", W, len(W) // 2, self.clip, options["k"], details=details)
+        return Decomposition("laid", W, len(W) // 2, self.clip, self.hparams["k"], details=details)
 
     def train_dataloader(self) -> DataLoader[Tensor]:
         """Triplets of the labels and templates that are not held out."""
@@ -209,17 +216,17 @@ class LaidTraining(LightningModule):
     def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
         """Loss of a batch ``[3, B, l]``."""
         with full_precision(batch):
-            W = self.W
-            anchors, labels, templates = batch.float()
-            margin, halves = (
-                self.hparams["margin"],
-                triplet_distances(W, anchors, labels, templates),
-            )
-            semantic, covariate = (hinge_loss(distances, margin) for distances in halves)
+            W = self.W  # once: gradients of two views add up in another order
+            halves = triplet_distances(W, *batch.float())
+            semantic, covariate = (hinge_loss(half, self.hparams["margin"]) for half in halves)
             error = orthogonality_error(W)
             loss = semantic + covariate + self.hparams["penalty"] * error
-        terms = {"loss": loss, "loss_semantic": semantic, "loss_covariate": covariate}
-        terms["orthogonality_error"] = error
+        terms = {
+            "loss": loss,
+            "loss_semantic": semantic,
+            "loss_covariate": covariate,
+            "orthogonality_error": error,
+        }
         logged = {f"train/{name}": value.detach() for name, value in terms.items()}
         self.log_dict(logged, on_step=False, on_epoch=True, batch_size=batch.shape[1])
         return loss
@@ -227,11 +234,10 @@ class LaidTraining(LightningModule):
     def validation_step(self, batch: Tensor, batch_idx: int) -> None:
         """Logs the accuracy on held-out triplets, the orthogonality error and energy shares."""
         with full_precision(batch):
-            W = self.W
-            anchors, labels, templates = batch.float()
-            halves = triplet_distances(W, anchors, labels, templates)
+            W, texts = self.W, batch.float()
+            halves = triplet_distances(W, *texts)
             semantic, covariate = ((near < far).float().mean() for near, far in halves)
-            energy = energy_shares(W, W.shape[1] // 2, anchors)
+            energy = energy_shares(W, W.shape[1] // 2, texts[0])
             logged: dict[str, Tensor | float] = {
                 "val/accuracy_semantic": semantic,
                 "val/accuracy_covariate": covariate,
@@ -254,19 +260,6 @@ class LaidTraining(LightningModule):
     def _triplets(self, part: int, batches: int, seed: int) -> Triplets:
         size = self.hparams["batch_size"]
         return Triplets(self.grid, self.labels[part], self.templates[part], batches, size, seed)
-
-
-def _check_grid(labels: int, templates: int, width: int) -> None:
-    for what, n in (("labels", labels), ("templates", templates)):
-        if n < 4:
-            raise UserError(
-                f"LAID needs at least 4 {what} (2 to learn from, 2 held out), got {n}: give more"
-            )
-    if width % 2:
-        raise UserError(
-            f"LAID splits features in two equal halves, these have {width} numbers: use a CLIP "
-            "with an even embedding width"
-        )
 
 
 def _held_out_split(n: int, held_out: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.schema.image_columns import AXES
+from ood_lab.schema.image_columns import AXES, LEVELS
 
 
 def agreement(degrees: pd.DataFrame, data: OODDataModule) -> pd.DataFrame:
@@ -24,17 +24,16 @@ def agreement(degrees: pd.DataFrame, data: OODDataModule) -> pd.DataFrame:
     rows = []
     for name in data.ood_names:
         table = data.splits[name].table
-        if not all(f"{axis}_level" in table for axis in AXES):
+        if not set(LEVELS) <= set(table):
             continue
-        levels = table[[f"{axis}_level" for axis in AXES]].reset_index(drop=True)
+        levels = table[list(LEVELS)].reset_index(drop=True)
         of_set = degrees[degrees["dataset"] == name].reset_index(drop=True)
         degrees_of = [c for c in map(str, of_set) if c.startswith("semantic") and "level" not in c]
         for suffix in dict.fromkeys(c.removeprefix("semantic") for c in degrees_of):
             for degree in AXES:
                 both = levels.assign(degree=of_set[degree + suffix])
-                cells = both.groupby(list(levels), as_index=False)["degree"].mean()
-                for level in AXES:
-                    column = f"{level}_level"
+                cells = both.groupby(list(LEVELS), as_index=False)["degree"].mean()
+                for level, column in zip(AXES, LEVELS, strict=True):
                     rows.append(
                         {
                             "dataset": name,

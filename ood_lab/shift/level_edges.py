@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath
-from ood_lab.schema.arrays import Bools, Floats, Ints
+from ood_lab.schema.arrays import Ints
 from ood_lab.schema.image_columns import AXES
 
 #: Outer quantiles of the seven inner edges, from the counts of IS-OOD's Figure 9.
@@ -49,12 +48,11 @@ class Edges:
     def levels(self, semantic: ArrayLike, covariate: ArrayLike) -> tuple[NDArray, NDArray]:
         """Levels from 0 of degrees ``[N]``: semantic and covariate, ``[N] int64`` each.
 
-        Raises:
-            ValueError: a NaN degree.
+        A degree on an edge belongs to the level above.
         """
         return (
-            assign_levels(semantic, self.semantic, "semantic"),
-            assign_levels(covariate, self.covariate, "covariate"),
+            np.searchsorted(self.semantic, semantic, side="right"),
+            np.searchsorted(self.covariate, covariate, side="right"),
         )
 
     @property
@@ -82,7 +80,6 @@ def pool_edges(
 
     Raises:
         UserError: fewer than 3 levels, or degrees that do not spread (the two quantiles are equal).
-        ValueError: no degree, or NaN.
     """
     if levels < 3:
         raise UserError(f"levels={levels}: edges from quantiles need at least 3 levels")
@@ -90,15 +87,6 @@ def pool_edges(
         _axis_edges(semantic, SEMANTIC_QUANTILES, levels, "semantic"),
         _axis_edges(covariate, COVARIATE_QUANTILES, levels, "covariate"),
     )
-
-
-def assign_levels(degrees: ArrayLike, edges: Sequence[float], name: str = "degrees") -> NDArray:
-    """Level from 0 of each degree; a degree on an edge belongs to the level above.
-
-    Raises:
-        ValueError: a NaN degree.
-    """
-    return np.searchsorted(np.asarray(edges), checked_degrees(degrees, name), side="right")
 
 
 def save_edges(path: StrPath, edges: Edges) -> None:
@@ -129,28 +117,13 @@ def _axis_edges(
     degrees: ArrayLike, quantiles: tuple[float, float], levels: int, axis: str
 ) -> tuple[float, ...]:
     low, high = quantiles
-    first, last = np.quantile(checked_degrees(degrees, axis), [low, high])
+    first, last = np.quantile(np.asarray(degrees, np.float64), [low, high])
     if not last > first:
         raise UserError(
             f"all {axis} shift degrees between the quantiles {low} and {high} equal {first:g}: "
             f"there are no levels to divide into; give edges.{axis} or more varied images"
         )
     return tuple(np.linspace(first, last, levels - 1).tolist())
-
-
-def checked_degrees(degrees: ArrayLike, name: str) -> Floats:
-    """The degrees as numbers ``[N]``; a ValueError where one is missing."""
-    values = np.asarray(degrees, dtype=np.float64)
-    if values.ndim != 1 or not len(values) or np.isnan(values).any():
-        raise ValueError(
-            f"{name}: expected shift degrees [N] without NaN, got shape {values.shape} with "
-            f"{int(np.isnan(values).sum())} NaN"
-        )
-    return values
-
-
-#: Images below which IS-OOD calls a cell N/A.
-MIN_COUNT = 10
 
 
 def cell_counts(covariate: ArrayLike, semantic: ArrayLike, shape: tuple[int, int]) -> Ints:
@@ -164,22 +137,6 @@ def cell_counts(covariate: ArrayLike, semantic: ArrayLike, shape: tuple[int, int
     Returns:
         ``[covariate, semantic] int64``, which sums to N.
     """
-    rows, columns = np.asarray(covariate), np.asarray(semantic)
-    flat = np.ravel_multi_index((rows, columns), shape)
-    return np.bincount(flat, minlength=shape[0] * shape[1]).reshape(shape).astype(np.int64)
-
-
-def present_cells(counts: Ints, min_count: int = MIN_COUNT) -> Bools:
-    """True for the cells with enough images to be evaluated; the others are N/A."""
-    return counts >= max(min_count, 1)
-
-
-def write_imglist(path: StrPath, rows: Iterable[tuple[str, int]]) -> None:
-    """Writes lines ``path label``.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
-    lines = "".join(f"{image} {label}\n" for image, label in rows)
-    with reported_as(f"image list '{path}' cannot be written: {{reason}}", OSError):
-        Path(path).write_text(lines, encoding="utf-8")
+    counts = np.zeros(shape, np.int64)
+    np.add.at(counts, (covariate, semantic), 1)
+    return counts

@@ -83,10 +83,8 @@ def bhattacharyya(a: Tensor, b: Tensor, ridge: float = _RIDGE) -> tuple[float, f
         Mean term and covariance term; their sum is the distance.
 
     Raises:
-        ValueError: fewer than two samples on a side, or no variance at all.
+        ValueError: no variance at all.
     """
-    if min(len(a), len(b)) < 2:
-        raise ValueError(f"Bhattacharyya distance: needs 2 samples per set, got {len(a)}, {len(b)}")
     covariances = [torch.cov(x.double().T).reshape(x.shape[1], x.shape[1]) for x in (a, b)]
     floor = ridge * float(sum(c.diagonal().mean() for c in covariances)) / 2
     if floor <= 0:
@@ -122,7 +120,7 @@ def separability(
         axes: features that the components are of: those of ID, or of ID and all sets together.
 
     Raises:
-        ValueError: a set with fewer than two images, or ID features that do not vary.
+        ValueError: features that do not vary.
     """
     smallest = min(len(features) for features in (id_features, *sets.values()))
     kept = max(2, min(components, smallest // 5))

@@ -25,9 +25,8 @@ def imagenet21k_labels() -> list[str]:
     # Reads a list of 21,841 descriptions: only who asks for it pays.
     from timm.data import ImageNetInfo
 
-    info = ImageNetInfo("imagenet-22k")
-    descriptions = (info.index_to_description(i) for i in range(info.num_classes()))
-    return distinct(text.split(",")[0].strip() for text in descriptions)
+    descriptions = ImageNetInfo("imagenet-22k").label_descriptions()
+    return list(dict.fromkeys(text.split(",")[0].strip() for text in descriptions))
 
 
 def imagenet_templates() -> list[str]:
@@ -36,11 +35,6 @@ def imagenet_templates() -> list[str]:
     from open_clip import OPENAI_IMAGENET_TEMPLATES
 
     return [template(PLACE) for template in OPENAI_IMAGENET_TEMPLATES]
-
-
-def fill(template: str, label: str) -> str:
-    """Puts the label in the place of ``{}``."""
-    return template.replace(PLACE, label)
 
 
 def read_texts(path: StrPath) -> list[str]:
@@ -56,20 +50,6 @@ def read_texts(path: StrPath) -> list[str]:
     if not texts:
         raise UserError(f"text list '{path}' is empty: write one text per line")
     return texts
-
-
-def check_templates(templates: list[str], source: str) -> None:
-    """Raises ``UserError`` naming the first template that has no place for the label.
-
-    Args:
-        templates: texts with ``{}``.
-        source: what to call them, such as the file's name.
-    """
-    for template in templates:
-        if template.count(PLACE) != 1:
-            raise UserError(
-                f"template '{template}' of {source}: write {PLACE} once, where the label goes"
-            )
 
 
 #: Maps N texts to features ``[N, l]``, as ``ClipModel.encode_text`` does.
@@ -107,7 +87,7 @@ def encode_grid(
         templates: T texts with ``{}`` for the name.
         encode: the text encoder.
     """
-    texts = [fill(template, label) for label in labels for template in templates]
+    texts = [template.replace(PLACE, label) for label in labels for template in templates]
     parts = [encode(texts[start : start + _CHUNK]) for start in range(0, len(texts), _CHUNK)]
     table = torch.cat([F.normalize(p.detach().float(), dim=-1).half().cpu() for p in parts])
     return FeatureGrid(table.view(len(labels), len(templates), -1))

@@ -11,9 +11,8 @@ from ood_lab.synthesis.dataset_files import keep_plan as keep_plan
 from ood_lab.synthesis.dataset_files import keep_settings as keep_settings
 from ood_lab.synthesis.dataset_files import write_datasheet as write_datasheet
 from ood_lab.synthesis.image_batches import batches as batches
-from ood_lab.synthesis.image_batches import keep_made as keep_made
 from ood_lab.synthesis.image_batches import make_images as make_images
-from ood_lab.synthesis.image_batches import unmade as unmade
+from ood_lab.synthesis.image_batches import make_planned as make_planned
 from ood_lab.synthesis.imagenet21k_classes import Synset as Synset
 from ood_lab.synthesis.imagenet21k_classes import imagenet21k_synsets as imagenet21k_synsets
 from ood_lab.synthesis.imagenet21k_classes import select_by_keyword as select_by_keyword
@@ -32,7 +31,6 @@ from ood_lab.synthesis.pretrained_models import parse_answer as parse_answer
 from ood_lab.synthesis.prompt_selection import choose as choose
 from ood_lab.synthesis.prompt_selection import image_seed as image_seed
 from ood_lab.synthesis.prompt_selection import measure_prompts as measure_prompts
-from ood_lab.synthesis.prompt_selection import plan_table as plan_table
 from ood_lab.synthesis.prompt_selection import short_cells as short_cells
 from ood_lab.synthesis.prompts import Prompts as Prompts
 from ood_lab.synthesis.prompts import PromptStyle as PromptStyle

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,9 @@ class Ledger:
 
     def add(self, answers: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
         """Keeps answers by key, each on disk as soon as it exists."""
-        append_lines(self.path, self._kept(answers))
-
-    def _kept(self, answers: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
         for key, answer in answers:
             self.answers[key] = dict(answer)
-            yield json.dumps({"key": key, **answer})
+            append_lines(self.path, [json.dumps({"key": key, **answer})])
 
 
 PLAN, MADE_WITH = "plan.csv", "plan.json"

@@ -12,8 +12,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import track
 
-from ood_lab.common.arguments import Fields
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import reported_as
 from ood_lab.common.files import replaced, require_space, write_csv
 from ood_lab.common.progress import Pace
 
@@ -38,17 +37,8 @@ def batches(text: str, items: Sequence[_Item], size: int) -> Iterator[Sequence[_
 
 log = logging.getLogger(__name__)
 
-_OPTIONS: dict[str, Fields] = {
-    ".jpg": {"format": "JPEG", "quality": 95},
-    ".png": {"format": "PNG"},
-}
 #: Bytes a pixel at most, generously.
 _BYTES = 3
-
-
-def unmade(files: Sequence[Path]) -> list[int]:
-    """Positions of the files that are missing."""
-    return [position for position, file in enumerate(files) if not file.exists()]
 
 
 def make_images(
@@ -77,7 +67,8 @@ def make_images(
     Raises:
         UserError: the disk has no room, or a file cannot be written.
     """
-    todo, withheld = unmade(files), []
+    todo = [position for position, file in enumerate(files) if not file.exists()]
+    withheld: list[int] = []
     if len(todo) < len(files):
         log.info("%d of %d images are there already", len(files) - len(todo), len(files))
     if not todo:
@@ -92,11 +83,32 @@ def make_images(
     return withheld
 
 
-def keep_made(
-    plan: pd.DataFrame, withheld: Sequence[int], columns: Sequence[str], folder: Path
+def make_planned(
+    plan: pd.DataFrame,
+    make: Callable[[list[int]], Iterable[Image.Image | None]],
+    folder: Path,
+    columns: Sequence[str],
+    batch_size: int,
+    text: str,
+    pixels: int = 0,
 ) -> pd.DataFrame:
-    """Writes ``manifest.csv``: the rows of a plan whose image is there, ``file`` as ``path``."""
-    images = plan.drop(index=list(withheld)).rename(columns={"file": "path"})
+    """Makes the images of a plan, and writes ``manifest.csv``: the rows whose image is there.
+
+    Args:
+        plan: a row an image, whose ``file`` in ``folder`` becomes the ``path`` of the manifest.
+        make: see :func:`make_images`.
+        folder: of the plan.
+        columns: of the manifest.
+        batch_size: images a call.
+        text: what is being done.
+        pixels: see :func:`make_images`.
+
+    Returns:
+        These rows.
+    """
+    files = [folder / file for file in plan["file"]]
+    withheld = make_images(files, make, batch_size, text, pixels)
+    images = plan.drop(index=withheld).rename(columns={"file": "path"})
     write_csv(images[list(columns)], folder / "manifest.csv")
     if withheld:
         log.warning("the pipeline's safety check withheld %d images", len(withheld))
@@ -105,11 +117,9 @@ def keep_made(
 
 
 def _save(image: Image.Image, file: Path) -> None:
-    try:
-        with replaced(file) as part:
-            image.convert("RGB").save(part, **_OPTIONS[file.suffix])
-    except OSError as error:
-        raise UserError(
-            f"image '{file}' cannot be written: {error}; free some space and run the same command "
-            "again, it resumes from here"
-        ) from error
+    problem = (
+        f"image '{file}' cannot be written: {{reason}}; free some space and run the same command "
+        "again, it resumes from here"
+    )
+    with reported_as(problem, OSError), replaced(file) as part:
+        image.convert("RGB").save(part, quality=95)  # of JPEG; PNG has none

@@ -43,12 +43,11 @@ def imagenet21k_synsets() -> tuple[list[Synset], set[str]]:
     from timm.data import ImageNetInfo
 
     info = ImageNetInfo("imagenet-22k")
-    synsets = []
-    for i, wnid in enumerate(info.label_names()):
-        lemmas = info.index_to_description(i)
-        detailed = info.index_to_description(i, detailed=True)
-        definition = detailed.removeprefix(lemmas).removeprefix(":").strip()
-        synsets.append(Synset(wnid, lemmas, definition))
+    lemmas, detailed = info.label_descriptions(), info.label_descriptions(detailed=True)
+    synsets = [
+        Synset(wnid, names, text.removeprefix(names).removeprefix(":").strip())
+        for wnid, names, text in zip(info.label_names(), lemmas, detailed, strict=True)
+    ]
     return synsets, set(ImageNetInfo("imagenet-1k").label_names())
 
 
@@ -97,5 +96,5 @@ def with_boxes(
     for batch in batches("looking for the main objects of images", pairs, batch_size):
         predicted = model([load_rgb(path) for path, _ in batch], [label for _, label in batch])
         boxes.add((path, b._asdict()) for (path, _), b in zip(batch, predicted, strict=True))
-    answers = [boxes.answers[path] for path in listed["path"]]
-    return listed.assign(**{key: [box[key] for box in answers] for key in ("score", "share")})
+    answers = pd.DataFrame([boxes.answers[path] for path in listed["path"]], index=listed.index)
+    return listed.join(answers)

@@ -16,7 +16,7 @@ from ood_lab.synthesis.pretrained_models import (
     check_package,
     load_transformers,
 )
-from ood_lab.synthesis.text_to_image import check_arguments, load_pipeline
+from ood_lab.synthesis.text_to_image import check_arguments, load_pipeline, released
 
 #: Text that goes with every image.
 PROMPT = "best quality, high quality"
@@ -95,12 +95,9 @@ class MaterialTransfer:
             variant=variant,
             local_files_only=True,
         )
-        accepted = check_arguments(self.pipeline, arguments)
-        if taken := sorted(set(arguments) & set(_OWN)) or sorted(set(_OWN) - accepted):
-            raise UserError(
-                f"{type(self.pipeline).__name__}: task.arguments may not hold, and the pipeline "
-                f"must take, {', '.join(taken)}"
-            )
+        check_arguments(self.pipeline, arguments)
+        if taken := sorted(set(arguments) & set(_OWN)):
+            raise UserError(f"task.arguments may not hold {', '.join(taken)}: the task gives them")
         file = Path(adapter["weights"])
         with reported_as("task.ip_adapter does not fit the pipeline: {reason}"):
             self.pipeline.load_ip_adapter(
@@ -141,9 +138,7 @@ class MaterialTransfer:
             output_type="pil",
             **self.arguments,
         )
-        flagged = getattr(output, "nsfw_content_detected", None) or [False]
-        image: Image.Image = output.images[0]
-        return None if flagged[0] else image
+        return released(output)[0]
 
 
 def grey_foreground(content: Image.Image, mask: Image.Image) -> Image.Image:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from PIL import Image
 
 from ood_lab.common.errors import UserError, reported_as
+from ood_lab.common.installed_packages import need
 
-_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+#: Of weights; None = float16 on a GPU, float32 elsewhere.
+Dtype = Literal["float32", "float16", "bfloat16"] | None
 
 
 def check_package(*names: str) -> None:
-    """Raises ``UserError`` naming all packages that are not installed."""
-    missing = [name for name in names if find_spec(name) is None]
-    if missing:
-        raise UserError(f"{' and '.join(missing)} not installed: pip install 'ood_lab[synthesis]'")
+    """Raises ``UserError`` naming a package that is not installed."""
+    for name in names:
+        need(name, "synthesis", "synthesis")
 
 
 def check_model(folders: Mapping[str, str | None]) -> None:
@@ -79,17 +79,11 @@ def load_transformers(task: str, option: str, folder: str, device: torch.device)
         return pipeline(task, model=str(Path(folder).expanduser()), device=device)
 
 
-def chosen_dtype(name: str | None, device: torch.device) -> torch.dtype:
-    """The named type; None = float16 on a GPU, float32 elsewhere.
-
-    Raises:
-        UserError: unknown type.
-    """
-    if name is None:
-        return torch.float16 if device.type == "cuda" else torch.float32
-    if name not in _DTYPES:
-        raise UserError(f"task.dtype={name} is unknown: give one of {', '.join(_DTYPES)}")
-    return _DTYPES[name]
+def chosen_dtype(name: Dtype, device: torch.device) -> torch.dtype:
+    """The type of that name."""
+    default = "float16" if device.type == "cuda" else "float32"
+    dtype: torch.dtype = vars(torch)[name or default]
+    return dtype
 
 
 def licence(folder: str | Path) -> str:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.schema.arrays import Ints
-from ood_lab.schema.image_columns import cell_file
+from ood_lab.schema.image_columns import cell_name
 from ood_lab.shift import (
     ShiftDegrees,
     ShiftMeter,
@@ -64,7 +64,7 @@ def choose(semantic: Ints, covariate: Ints, per_cell: int, seed: int) -> Ints:
         Chosen rows, by covariate level, then semantic level, then number.
     """
     chosen: list[Ints] = [np.empty(0, dtype=np.int64)]
-    for row, column in sorted(set(zip(covariate.tolist(), semantic.tolist(), strict=True))):
+    for row, column in np.unique(np.stack([covariate, semantic], 1), axis=0).tolist():
         members = np.flatnonzero((covariate == row) & (semantic == column))
         sample = np.random.default_rng([seed, row, column]).permutation(members)[:per_cell]
         chosen.append(np.sort(sample))
@@ -87,7 +87,7 @@ def short_cells(
     """
     counts = cell_counts(covariate, semantic, shape)
     return [
-        f"{cell_file(int(row), int(column)).removesuffix('.txt')} ({counts[row, column]})"
+        f"{cell_name(row, column)} ({counts[row, column]})"
         for row, column in np.argwhere(counts < per_cell)
     ]
 
@@ -95,51 +95,6 @@ def short_cells(
 def image_seed(seed: int, number: int) -> int:
     """Seed of one image, in [0, 2^32), which does not depend on which other images are made."""
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
-
-
-def plan_table(
-    prompts: Prompts,
-    numbers: Ints,
-    degrees: ShiftDegrees,
-    levels: tuple[Ints, Ints],
-    chosen: Ints,
-    seed: int,
-) -> pd.DataFrame:
-    """One row per image to make.
-
-    Args:
-        prompts: all texts.
-        numbers: of the measured ones, ``[N]``.
-        degrees: of them.
-        levels: semantic and covariate levels of them.
-        chosen: rows of these, see :func:`choose`.
-        seed: of the run; each image gets its own from it.
-
-    Returns:
-        Columns ``prompt, style, label, semantic_level, covariate_level, seed, file,
-        semantic_degree, covariate_degree, negative_prompt``.
-    """
-    rows = []
-    for row in chosen.tolist():
-        number = int(numbers[row])
-        style, label = prompts.parts(number)
-        semantic, covariate = (int(level[row]) for level in levels)
-        cell = cell_file(covariate, semantic).removesuffix(".txt")
-        rows.append(
-            {
-                "prompt": prompts.text(number),
-                "style": style.name,
-                "label": label,
-                "semantic_level": semantic,
-                "covariate_level": covariate,
-                "seed": image_seed(seed, number),
-                "file": f"images/{cell}/{prompts.file(number)}.jpg",
-                "semantic_degree": float(degrees.semantic[row]),
-                "covariate_degree": float(degrees.covariate[row]),
-                "negative_prompt": style.negative_prompt,
-            }
-        )
-    return pd.DataFrame(rows)
 
 
 log = logging.getLogger(__name__)
@@ -156,7 +111,7 @@ def make_plan(
     per_cell: int,
     seed: int,
 ) -> pd.DataFrame:
-    """Measures the prompts, writes ``level_edges.json`` and returns the table of the chosen ones.
+    """Measures the prompts, writes ``level_edges.json`` and returns one row per image to make.
 
     Args:
         pool: all texts.
@@ -166,7 +121,11 @@ def make_plan(
         prompts: number measured of all, at random; None = all.
         levels: an axis.
         per_cell: see :func:`choose`.
-        seed: of the draws.
+        seed: of the draws; each image gets its own from it.
+
+    Returns:
+        Columns ``prompt, style, label, semantic_level, covariate_level, seed, file,
+        semantic_degree, covariate_degree, negative_prompt``.
 
     Raises:
         UserError: the degrees do not spread.
@@ -178,8 +137,8 @@ def make_plan(
     degrees = measure_prompts(pool, numbers.tolist(), encode, meter)
     semantic, covariate = degrees.semantic.numpy(), degrees.covariate.numpy()
     edges = pool_edges(semantic, covariate, levels=levels)
-    rows, columns = cells = edges.levels(semantic, covariate)
-    if short := short_cells(rows, columns, edges.shape, per_cell):
+    of_semantic, of_covariate = edges.levels(semantic, covariate)
+    if short := short_cells(of_semantic, of_covariate, edges.shape, per_cell):
         log.warning(
             "%d of %d cells have fewer than %d prompts, and get what there is: %s",
             len(short),
@@ -189,5 +148,23 @@ def make_plan(
         )
     folder.mkdir(parents=True, exist_ok=True)
     save_edges(folder / "level_edges.json", edges)
-    chosen = choose(rows, columns, per_cell, seed)
-    return plan_table(pool, numbers, degrees, cells, chosen, seed)
+    rows = []
+    for row in choose(of_semantic, of_covariate, per_cell, seed).tolist():
+        number = int(numbers[row])
+        style, label = pool.parts(number)
+        cell = cell_name(of_covariate[row], of_semantic[row])
+        rows.append(
+            {
+                "prompt": pool.text(number),
+                "style": style.name,
+                "label": label,
+                "semantic_level": of_semantic[row],
+                "covariate_level": of_covariate[row],
+                "seed": image_seed(seed, number),
+                "file": f"images/{cell}/{pool.file(number)}.jpg",
+                "semantic_degree": float(semantic[row]),
+                "covariate_degree": float(covariate[row]),
+                "negative_prompt": style.negative_prompt,
+            }
+        )
+    return pd.DataFrame(rows)

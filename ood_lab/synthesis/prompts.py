@@ -7,20 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Annotated
 
 import yaml
+from annotated_types import Len
+from pydantic import ConfigDict, StringConstraints, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import YAML_LOADER, StrPath
 
 #: What a style has in place of the label.
 PLACE = "{label}"
-_KEYS = ("name", "prompt", "negative_prompt")
+#: A text that is not blank.
+Words = Annotated[str, StringConstraints(pattern=r"\S")]
 #: The same in the style files of Stable Diffusion XL, and a name that the paper spells otherwise.
 _SDXL_PLACE, _SPELLING = "{prompt}", {"pointillism": "pointilism"}
 
 
-@dataclass(frozen=True)
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class PromptStyle:
     """One look.
 
@@ -30,9 +35,13 @@ class PromptStyle:
         negative_prompt: what the image must not show; not measured.
     """
 
-    name: str
+    name: Words
     prompt: str
     negative_prompt: str = ""
+
+    def __post_init__(self) -> None:
+        if self.prompt.count(PLACE) != 1:
+            raise ValueError(f"write {PLACE} once in the prompt, where the label goes")
 
 
 @dataclass(frozen=True)
@@ -80,25 +89,30 @@ def read_styles(path: StrPath | None = None) -> list[PromptStyle]:
             file of Stable Diffusion XL without one of Syn-IS.
     """
     source = files("ood_lab.synthesis").joinpath("styles.yaml") if path is None else Path(path)
-    wrong = f"style file '{path}' cannot be read: {{reason}}"
-    with reported_as(wrong, (OSError, UnicodeDecodeError, yaml.YAMLError)):
+    named = f"style file '{path}'"
+    damage = (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError)
+    with reported_as(f"{named} cannot be read: {{reason}}", damage):
         entries = yaml.load(source.read_text(encoding="utf-8"), YAML_LOADER)
-    if not isinstance(entries, list) or not entries:
-        raise UserError(f"style file '{path}': write a list of {{name: ..., prompt: ...}}")
-    if _SDXL_PLACE in str(entries[0]):
-        entries = _of_syn_is(entries, f"style file '{path}'")
-    styles = [_style(entry, f"style file '{path}', entry {i}") for i, entry in enumerate(entries)]
+        if _SDXL_PLACE in str(entries):
+            entries = _of_syn_is(entries, named)
+    try:
+        styles = TypeAdapter(Annotated[list[PromptStyle], Len(1)]).validate_python(entries)
+    except ValidationError as error:
+        first = error.errors()[0]
+        entry = " ".join(map(str, first["loc"]))
+        raise UserError(
+            f"{named}, entry {entry}: {first['msg']}; write a list of {{name: ..., prompt: ...}}"
+        ) from error
     counts = Counter(style.name for style in styles)
     if twice := sorted(name for name, count in counts.items() if count > 1):
-        raise UserError(f"style file '{path}' has two styles named '{twice[0]}': rename one")
+        raise UserError(f"{named} has two styles named '{twice[0]}': rename one")
     return styles
 
 
 def _of_syn_is(entries: Sequence[Mapping[str, str]], place: str) -> list[dict[str, str]]:
     """The styles of Syn-IS among those of Stable Diffusion XL, under their names in the paper."""
-    complete = [e for e in entries if isinstance(e, dict) and {*_KEYS[:2]} <= {*e}]
-    names = [str(entry["name"]).partition("-")[2] for entry in complete]
-    by_name = dict(zip((_SPELLING.get(name, name) for name in names), complete, strict=True))
+    names = [entry["name"].partition("-")[2] for entry in entries]
+    by_name = dict(zip((_SPELLING.get(name, name) for name in names), entries, strict=True))
     wanted = [style.name for style in read_styles()]
     if missing := [name for name in wanted if name not in by_name]:
         raise UserError(f"{place} lacks {', '.join(missing)} of Syn-IS: join the style files")
@@ -106,17 +120,3 @@ def _of_syn_is(entries: Sequence[Mapping[str, str]], place: str) -> list[dict[st
         {**by_name[n], "name": n, "prompt": by_name[n]["prompt"].replace(_SDXL_PLACE, PLACE)}
         for n in wanted
     ]
-
-
-def _style(entry: object, place: str) -> PromptStyle:
-    if not isinstance(entry, dict):
-        raise UserError(f"{place}: write {{name: ..., prompt: ...}}, not '{entry}'")
-    if unknown := sorted(str(key) for key in entry if key not in _KEYS):
-        raise UserError(f"{place}: unknown key {', '.join(unknown)}; known: {', '.join(_KEYS)}")
-    for key in _KEYS[:2]:
-        text = entry.get(key)
-        if not isinstance(text, str) or not text.strip():
-            raise UserError(f"{place}: '{key}' must be a text")
-    if entry["prompt"].count(PLACE) != 1:
-        raise UserError(f"{place}: write {PLACE} once in the prompt, where the label goes")
-    return PromptStyle(**{key: str(text) for key, text in entry.items()})

@@ -95,7 +95,7 @@ class TextToImage:
         self._known = check_arguments(self.pipeline, self.arguments)
 
     def __call__(
-        self, prompts: Sequence[str], seeds: Sequence[int], negative_prompts: Sequence[str] = ()
+        self, prompts: Sequence[str], seeds: Sequence[int], negative_prompts: Sequence[str]
     ) -> list[Image.Image | None]:
         """One image a prompt; None where the pipeline's own safety check withholds it."""
         arguments = dict(self.arguments)
@@ -105,8 +105,13 @@ class TextToImage:
         output = self.pipeline(
             prompt=list(prompts), generator=generators, output_type="pil", **arguments
         )
-        flagged = getattr(output, "nsfw_content_detected", None) or [False] * len(seeds)
-        return [None if bad else image for image, bad in zip(output.images, flagged, strict=True)]
+        return released(output)
+
+
+def released(output: Any) -> list[Image.Image | None]:
+    """The images of a pipeline's output; None where its own safety check withholds one."""
+    flagged = getattr(output, "nsfw_content_detected", None) or [False] * len(output.images)
+    return [None if bad else image for image, bad in zip(output.images, flagged, strict=True)]
 
 
 def load_pipeline(kind: Any, source: str, device: torch.device, **arguments: Any) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
-from PIL import Image
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.checks.check_report import shared_content
@@ -14,15 +14,19 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.data.sources.manifest import read_manifest
+from ood_lab.data.transforms.subsets import only_rows
+
+
+def class_words(labels: Iterable[int], classes: Sequence[str]) -> list[str]:
+    """The name of each label; nothing where the class is not known."""
+    words = dict(enumerate(classes))
+    return [words.get(label, "") for label in labels]
 
 
 def read_contents(source: str) -> pd.DataFrame:
     """Columns ``path, label`` of the content images; the label is a name, or nothing."""
     table, names = read_manifest(source)
-    words = dict(enumerate(names))
-    return pd.DataFrame(
-        {"path": table["path"], "label": [words.get(label, "") for label in table["label"]]}
-    )
+    return pd.DataFrame({"path": table["path"], "label": class_words(table["label"], names)})
 
 
 def id_test_contents(data: OODDataModule) -> pd.DataFrame:
@@ -36,38 +40,10 @@ def id_test_contents(data: OODDataModule) -> pd.DataFrame:
     paths = test.paths if isinstance(test, FileDataset) else []
     if not paths or not Path(paths[0]).is_file():
         raise UserError("task.content=id_test: the ID test images of this data are not files")
-    words = dict(enumerate(test.classes))
-    return pd.DataFrame({"path": paths, "label": [words.get(x, "") for x in test.labels.tolist()]})
+    return pd.DataFrame({"path": paths, "label": class_words(test.labels.tolist(), test.classes)})
 
 
-class Materials:
-    """Images that give their materials.
-
-    Args:
-        images: the ID test set, or images outside the ID data.
-        rows: those of it that are exemplars.
-    """
-
-    def __init__(self, images: ImageDataset, rows: Sequence[int]) -> None:
-        self.images = images
-        self.rows = list(rows)
-        paths = images.table["path"]
-        self.names = [str(paths.iat[row]) for row in self.rows]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def load(self, position: int) -> Image.Image:
-        """The image of an exemplar."""
-        return self.images.load_image(self.rows[position])
-
-    def label(self, position: int) -> str:
-        """Its class, or nothing."""
-        label = int(self.images.labels[self.rows[position]])
-        return self.images.classes[label] if label >= 0 and self.images.classes else ""
-
-
-def load_materials(data: OODDataModule, source: str | None) -> Materials:
+def load_materials(data: OODDataModule, source: str | None) -> ImageDataset:
     """The exemplars, after the check that nothing leaks from them.
 
     Args:
@@ -86,24 +62,22 @@ def load_materials(data: OODDataModule, source: str | None) -> Materials:
                 "task.exemplars: the ID images of this data are generated, so files cannot be "
                 "compared with them; leave it null to take all ID test images"
             )
-        return Materials(test, range(len(test)))
-    images = test
-    if source is not None:
-        table, _ = read_manifest(source, classes=[])
-        images = FileDataset("exemplars", table, [], cache_dir=data.checking.cache_dir)
-    _check_apart(images, data, ("train", "val"), "materials must come only from ID test images")
+        return test
+    images = test if source is None else _exemplars(data, source)
+    rule = "materials must come only from ID test images"
+    _check_apart(images, data, ("train", "val"), rule)
     row_of = {digest: row for row, digest in enumerate(test.content_hashes())}
     digests = images.content_hashes()
     strangers = [p for p, digest in zip(images.paths, digests, strict=True) if digest not in row_of]
     if strangers:
         raise UserError(
-            f"exemplar '{strangers[0]}' is not an ID test image ({len(strangers)} such): materials "
-            "must come only from ID test images; leave task.exemplars null to take all of them"
+            f"exemplar '{strangers[0]}' is not an ID test image ({len(strangers)} such): {rule}; "
+            "leave task.exemplars null to take all of them"
         )
-    return Materials(test, sorted({row_of[digest] for digest in digests}))
+    return only_rows(test, np.array(sorted({row_of[digest] for digest in digests})))
 
 
-def outside_materials(data: OODDataModule, source: str | None) -> Materials:
+def outside_materials(data: OODDataModule, source: str | None) -> ImageDataset:
     """Exemplars outside the ID data, for the shapes of ID test.
 
     Args:
@@ -119,11 +93,15 @@ def outside_materials(data: OODDataModule, source: str | None) -> Materials:
             "outside the ID data: name them with task.exemplars"
         )
     data.setup()
-    table, names = read_manifest(source)
-    images = FileDataset("exemplars", table, names, cache_dir=data.checking.cache_dir)
+    images = _exemplars(data, source)
     rule = "these materials must come from outside the ID data"
     _check_apart(images, data, ("train", "val", "test"), rule)
-    return Materials(images, range(len(images)))
+    return images
+
+
+def _exemplars(data: OODDataModule, source: str) -> FileDataset:
+    table, names = read_manifest(source)
+    return FileDataset("exemplars", table, names, cache_dir=data.checking.cache_dir)
 
 
 def _check_apart(

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from ood_lab.clip.backbone import check_templates
 from ood_lab.evaluation.shift.shift_encoder import save_matrices
 from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.rendering.table import text_table
 from ood_lab.run.job.workspace import Task, Workspace
 from ood_lab.schema.results import ACCURACY, write_results
-from ood_lab.shift import (
-    check_templates,
-    encode_grid,
-    read_texts,
-)
+from ood_lab.shift import encode_grid, read_texts
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +29,7 @@ class TrainLaid(Task):
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns held-out triplet accuracies, orthogonality error and energy shares."""
         labels, templates = (_texts(ws, f"texts.{name}") for name in ("labels", "templates"))
-        check_templates(templates, "texts.templates")
+        check_templates(templates)
         log.info("encoding %d labels x %d templates", len(labels), len(templates))
         grid = encode_grid(labels, templates, ws.clip.encode_text)
         identity = ws.clip.identity

@@ -95,9 +95,8 @@ class SelectClasses(Task):
         self._check_settings()
         classes_21k, of_1k = imagenet21k_synsets()
         synsets = {synset.wnid: synset for synset in classes_21k}
-        everything = dict.fromkeys(synsets if self.llm else (), "")
-        reasons = select_by_keyword(classes_21k, self.keywords) if self.keywords else everything
-        reasons = without_keys(reasons, of_1k)
+        hits = select_by_keyword(classes_21k, self.keywords)
+        reasons = without_keys(hits if self.keywords else dict.fromkeys(synsets, ""), of_1k)
         if self.llm is not None:
             reasons = self._asked(reasons, synsets, folder, target)
         if not reasons:
@@ -139,16 +138,9 @@ class SelectClasses(Task):
             raise UserError(
                 f"task.images={self.images} is not a directory: give that of ImageNet-21K"
             )
-        models = {"task.llm": self.llm, "task.detector": self.detector}
-        wanted = without_none(models)
-        if wanted:
+        if wanted := without_none({"task.llm": self.llm, "task.detector": self.detector}):
             check_package("transformers")
             check_model(wanted)
-
-    def _question(self, synset: Synset) -> str:
-        return QUESTION.format(
-            label=synset.lemmas, definition=synset.definition, concept=self.concept
-        )
 
     def _asked(
         self,
@@ -169,7 +161,10 @@ class SelectClasses(Task):
         model = LanguageModel(llm, target, self.max_new_tokens)
         todo = [wnid for wnid in candidates if wnid not in ledger.answers]
         for batch in batches("asking about classes", todo, self.batch_size):
-            texts = [self._question(synsets[wnid]) for wnid in batch]
+            texts = [
+                QUESTION.format(label=s.lemmas, definition=s.definition, concept=self.concept)
+                for s in (synsets[wnid] for wnid in batch)
+            ]
             ledger.add((w, {"answer": a}) for w, a in zip(batch, model(texts), strict=True))
         answers = {wnid: str(ledger.answers[wnid]["answer"]) for wnid in candidates}
         if unclear := [wnid for wnid, answer in answers.items() if parse_answer(answer) is None]:
@@ -202,17 +197,10 @@ class SelectClasses(Task):
 
 
 def _class_table(reasons: Mapping[str, str], synsets: Mapping[str, Synset]) -> pd.DataFrame:
-    rows = [
-        {
-            "wnid": wnid,
-            "label": synsets[wnid].label,
-            "lemmas": synsets[wnid].lemmas,
-            "definition": synsets[wnid].definition,
-            "reason": " ".join(reasons[wnid].split()),
-        }
-        for wnid in sorted(reasons)
-    ]
-    return pd.DataFrame(rows)
+    chosen = [synsets[wnid] for wnid in sorted(reasons)]
+    table = pd.DataFrame(chosen)
+    table.insert(1, "label", [synset.label for synset in chosen])
+    return table.assign(reason=[" ".join(reasons[synset.wnid].split()) for synset in chosen])
 
 
 def _show(classes: pd.DataFrame, folder: Path) -> None:

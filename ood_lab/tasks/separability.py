@@ -21,7 +21,6 @@ from ood_lab.report.rendering.summary import show_blocks
 from ood_lab.report.shift.shift_figures import Space, separability_figure
 from ood_lab.report.shift.shift_tables import separability_table
 from ood_lab.run.job.workspace import Task, Workspace
-from ood_lab.shift import SetSeparability
 from ood_lab.shift import separability as separate
 from ood_lab.shift.separability import Axes
 
@@ -63,14 +62,15 @@ class Separability(Task):
         data = ws.data
         sets = ["train", "test", *data.ood_names]
         for name in sets:
-            if len(data.splits[name]) < 2:
+            images = data.splits[name]
+            if len(images) < 2:
                 raise UserError(
                     f"'{name}' has fewer than 2 images: no distance can be measured to it"
                 )
-            if self.most_images is not None and self.most_images < len(data.splits[name]):
+            if self.most_images is not None and self.most_images < len(images):
                 draw = stream(ws.seed, f"images of {name}")
-                rows = draw.choice(len(data.splits[name]), self.most_images, replace=False)
-                data.splits[name] = only_rows(data.splits[name], np.sort(rows))
+                rows = draw.choice(len(images), self.most_images, replace=False)
+                data.splits[name] = only_rows(images, np.sort(rows))
         # All of them first, so that a run that is none shows before the first pass over the images.
         backbones = {name: ws.backbone_of(run) for name, run in zip(names, self.runs, strict=True)}
         backbones |= {str(name): ws.network(networks[name], None) for name in networks}
@@ -89,19 +89,22 @@ class Separability(Task):
         tables = {name: space.table for name, space in spaces.items()}
         table = pd.concat(tables, names=["backbone"]).reset_index("backbone")
         write_csv(table, ws.folder / "separability.csv")
+        shown = {
+            name: Space(
+                {of_set: rows.numpy() for of_set, rows in space.points.items()},
+                space.projection.variance_share.tolist(),
+                space.table,
+            )
+            for name, space in spaces.items()
+        }
         write_all(
             ws.folder / "figures",
-            [separability_figure({name: _space(space) for name, space in spaces.items()})],
+            [separability_figure(shown)],
         )
         ws.record.backbones = dict(zip(names, map(str, self.runs), strict=True))
         ws.record.data = data.identities
         blocks = [separability_table(tables, self.axes)]
         show_blocks(blocks, ws.folder, "separability", lines=None)
-
-
-def _space(space: SetSeparability) -> Space:
-    points = {name: rows.numpy() for name, rows in space.points.items()}
-    return Space(points, space.projection.variance_share.tolist(), space.table)
 
 
 def names_of(runs: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.arguments import Levels
-from ood_lab.common.files import write_csv, write_table
+from ood_lab.common.files import write_csv, write_table, write_text
 from ood_lab.common.hints import check_known
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.sources.file_facts import content_hashes
@@ -22,16 +22,14 @@ from ood_lab.report.shift.shift_figures import cells_figure
 from ood_lab.report.shift.shift_tables import WORDS, cells_table
 from ood_lab.run.job.workspace import Workspace
 from ood_lab.schema.arrays import Ints
-from ood_lab.schema.image_columns import LEVELS, MADE_OF, cell_file
+from ood_lab.schema.image_columns import LEVELS, MADE_OF, cell_name
 from ood_lab.schema.results import write_results
 from ood_lab.shift import (
     Edges,
     cell_counts,
     load_edges,
     pool_edges,
-    present_cells,
     save_edges,
-    write_imglist,
 )
 from ood_lab.tasks.shift_scores import MeasuredSets, ShiftScores
 
@@ -86,12 +84,11 @@ class ShiftLevels(ShiftScores):
         ws.record.edges = asdict(edges)
         ws.record.pool = len(pool)
         min_count = int(ws.metrics["min_count"])
-        enough = present_cells(counts, min_count)
         answers = sum(isinstance(block, Text) for block in measured.blocks)
-        (sentence,) = sentences(WORDS, "cells", counts, max(min_count, 1))
+        (sentence,) = sentences(WORDS, "cells", counts, min_count)
         measured.blocks.insert(answers, Text(sentence, "answer"))
         measured.blocks.append(cells_table(counts, min_count))
-        self.show(ws, measured, [cells_figure(counts, enough, min_count)])
+        self.show(ws, measured, [cells_figure(counts, counts >= min_count, min_count)])
         log.info("evaluate on these levels with data.levels=%s", ws.folder / "levels.parquet")
         return measured, pool
 
@@ -144,8 +141,6 @@ def write_division(ws: Workspace, pool: pd.DataFrame, edges: Edges) -> tuple[pd.
     save_edges(folder / "level_edges.json", edges)
     frame = pd.DataFrame(counts).rename_axis("covariate_level", axis=0)
     write_csv(frame.add_prefix("semantic_").reset_index(), folder / "level_counts.csv")
-    place = folder / "cells"
-    place.mkdir(exist_ok=True)
     listed = pool[pool["corruption"] == ""] if "corruption" in pool else pool
     if len(listed) < len(pool):
         log.info(
@@ -157,6 +152,6 @@ def write_division(ws: Workspace, pool: pd.DataFrame, edges: Edges) -> tuple[pd.
         )
     for cell, rows in listed.groupby(list(LEVELS)):
         column, row = cast(tuple[int, int], cell)
-        lines = zip(rows["path"].astype(str), rows["label"].astype(int), strict=True)
-        write_imglist(place / cell_file(int(row), int(column)), lines)
+        lines = rows["path"].astype(str) + " " + rows["label"].astype(int).astype(str) + "\n"
+        write_text("".join(lines), folder / "cells" / f"{cell_name(row, column)}.txt")
     return pool, counts

@@ -23,14 +23,14 @@ from ood_lab.synthesis import (
     TextToImage,
     check_pipeline,
     chosen_dtype,
-    keep_made,
     keep_plan,
     keep_settings,
     licence,
-    make_images,
+    make_planned,
     read_styles,
     write_datasheet,
 )
+from ood_lab.synthesis.pretrained_models import Dtype
 from ood_lab.synthesis.prompt_selection import make_plan
 
 log = logging.getLogger(__name__)
@@ -82,9 +82,9 @@ class Synthesize(Task):
     per_cell: Count
     plan_only: bool
     pipeline: str
-    arguments: Settings | None
+    arguments: Settings
     variant: str | None
-    dtype: str | None
+    dtype: Dtype
     device: str | None
     download: bool
     batch_size: BatchSize
@@ -128,18 +128,22 @@ class Synthesize(Task):
             return make_plan(pool, encode, meter, folder, **choice)
 
         plan = keep_plan(folder, made_with, make)
-        ws.record.title = f"{counted(len(plan), 'image')} planned"
         ws.record.plan = made_with
-        ws.record.out = str(folder)
-        log.info("plan of %s: %s", counted(len(plan), "image"), folder / "plan.csv")
+        note_plan(ws, plan, folder)
         if self.plan_only:
             return
-        given_arguments = without_none(self.arguments or {})
+        given_arguments = without_none(self.arguments)
         made_by = {"pipeline": self.pipeline, "arguments": given_arguments, "dtype": str(weights)}
         ws.clip.cpu()  # leaves the device to the pipeline
         painter = TextToImage(source, given_arguments, target, weights, self.variant, self.download)
         keep_settings(folder / "images.json", made_by)
-        images = _draw(plan, painter, folder, self.batch_size)
+
+        def paint(rows: list[int]) -> list[Image.Image | None]:
+            part = plan.iloc[rows]
+            prompts, negative = part["prompt"].tolist(), part["negative_prompt"].tolist()
+            return painter(prompts, part["seed"].tolist(), negative)
+
+        images = make_planned(plan, paint, folder, MANIFEST, self.batch_size, "generating images")
         counts = images.groupby(["covariate_level", "semantic_level"]).size()
         facts = {
             "images": f"{len(images):,} in {len(counts)} cells of semantic x covariate level",
@@ -151,14 +155,9 @@ class Synthesize(Task):
         write_datasheet(folder, "syn", facts, how, {"pipeline": licence(source)})
 
 
-def _draw(plan: pd.DataFrame, painter: TextToImage, folder: Path, batch_size: int) -> pd.DataFrame:
-    """Makes what is missing, and writes the manifest of what is there, which it returns."""
-    texts, seeds, negative = (plan[name].tolist() for name in ("prompt", "seed", "negative_prompt"))
-
-    def make(rows: list[int]) -> list[Image.Image | None]:
-        prompts, numbers, not_shown = ([v[row] for row in rows] for v in (texts, seeds, negative))
-        return painter(prompts, numbers, not_shown)
-
-    files = [folder / file for file in plan["file"]]
-    withheld = make_images(files, make, batch_size, "generating images")
-    return keep_made(plan, withheld, MANIFEST, folder)
+def note_plan(ws: Workspace, plan: pd.DataFrame, folder: Path) -> None:
+    """Notes in the record, and says, how many images are planned."""
+    planned = counted(len(plan), "image")
+    ws.record.title = f"{planned} planned"
+    ws.record.out = str(folder)
+    log.info("plan of %s: %s", planned, folder / "plan.csv")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,10 @@ from PIL import Image
 
 from ood_lab.common.arguments import Count, Settings
 from ood_lab.common.compute_device import chosen_device
-from ood_lab.common.english import counted
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.file_records import text_sha256
 from ood_lab.common.grouping import without_none
+from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.data.transforms.background_replacement import mask_files
 from ood_lab.run.job.workspace import Task, Workspace
@@ -29,23 +28,22 @@ from ood_lab.synthesis import (
     fit_mask,
     fit_size,
     image_seed,
-    keep_made,
     keep_plan,
     keep_settings,
     licence,
-    make_images,
+    make_planned,
     write_datasheet,
 )
 from ood_lab.synthesis.material_transfer import PROMPT
+from ood_lab.synthesis.pretrained_models import Dtype
 from ood_lab.synthesis.transfer_images import (
-    Materials,
+    class_words,
     id_test_contents,
     load_materials,
     outside_materials,
     read_contents,
 )
-
-log = logging.getLogger(__name__)
+from ood_lab.tasks.synthesize import note_plan
 
 #: Value of ``task.content``: the images of ID test.
 ID_TEST = "id_test"
@@ -95,10 +93,10 @@ class Transfer(Task):
     controlnet: str | None
     depth: str | None
     ip_adapter: Mapping[str, str | None]
-    arguments: Settings | None
+    arguments: Settings
     size: Annotated[int, Ge(8)]
     variant: str | None
-    dtype: str | None
+    dtype: Dtype
     device: str | None
     plan_only: bool
 
@@ -128,18 +126,16 @@ class Transfer(Task):
         made_with = {
             "content": str(self.content),
             "contents": text_sha256("\n".join(contents["path"])),
-            "exemplars": text_sha256("\n".join(materials.names)),
+            "exemplars": text_sha256("\n".join(materials.table["path"])),
             "per_content": self.per_content,
             "seed": ws.seed,
             "size": self.size,
         }
         plan = keep_plan(folder, made_with, lambda: self._plan(contents, materials, ws.seed))
-        ws.record.title = f"{counted(len(plan), 'transfer')} planned"
-        ws.record.out = str(folder)
-        log.info("plan of %s: %s", counted(len(plan), "image"), folder / "plan.csv")
+        note_plan(ws, plan, folder)
         if self.plan_only:
             return
-        options = without_none(self.arguments or {})
+        options = without_none(self.arguments)
         made_by = {**models, "prompt": PROMPT, "arguments": options, "dtype": str(weights)}
         adapter = {key: str(value) for key, value in self.ip_adapter.items()}
         model = MaterialTransfer(models, adapter, options, target, weights, self.variant)
@@ -147,30 +143,30 @@ class Transfer(Task):
         def make(rows: list[int]) -> list[Image.Image | None]:
             row = plan.iloc[rows[0]]
             image = fit_size(load_rgb(row["content"]), self.size)
-            try:
+            with reported_as(f"content image '{row['content']}': {{reason}}", UserError):
                 mask = fit_mask(load_rgb(mask_of[row["content"]]), image.size)
-            except UserError as error:
-                raise UserError(f"content image '{row['content']}': {error}") from error
-            return [model(image, materials.load(int(row["exemplar_row"])), mask, int(row["seed"]))]
+            exemplar = materials.load_image(int(row["exemplar_row"]))
+            return [model(image, exemplar, mask, int(row["seed"]))]
 
         keep_settings(folder / "images.json", made_by)
-        files = [folder / file for file in plan["file"]]
         # One at a time: the IP-Adapter reads several exemplars as views of one.
-        withheld = make_images(files, make, 1, "transferring materials", self.size * self.size)
-        images = keep_made(plan, withheld, MANIFEST, folder)
+        images = make_planned(
+            plan, make, folder, MANIFEST, 1, "transferring materials", self.size * self.size
+        )
         facts = {
             "images": f"{len(images):,}",
             "content images": f"{images['content'].nunique():,}",
             "exemplars": f"{images['exemplar'].nunique():,}, "
             + ("none of ID" if shapes else "only ID test images"),
-            "withheld by the pipeline": len(withheld),
+            "withheld by the pipeline": len(plan) - len(images),
         }
         licences = {name: licence(source) for name, source in models.items()}
         from_id, other = ("shapes", "materials") if shapes else ("materials", "objects")
         write_datasheet(folder, "transferred", facts, made_by, licences, own=from_id, other=other)
 
-    def _plan(self, contents: pd.DataFrame, materials: Materials, seed: int) -> pd.DataFrame:
+    def _plan(self, contents: pd.DataFrame, materials: ImageDataset, seed: int) -> pd.DataFrame:
         rows = []
+        labels = class_words(materials.labels.tolist(), materials.classes)
         pairs = zip(contents["path"], contents["label"], strict=True)
         for number, (path, label) in enumerate(pairs):
             draw = np.random.default_rng([seed, number])
@@ -181,9 +177,9 @@ class Transfer(Task):
                         "file": f"images/{number:06d}_{position:06d}.jpg",
                         "label": label,
                         "content": path,
-                        "exemplar": materials.names[position],
+                        "exemplar": materials.address(position),
                         "exemplar_row": position,
-                        "exemplar_label": materials.label(position),
+                        "exemplar_label": labels[position],
                         "seed": image_seed(seed, number * len(materials) + position),
                     }
                 )

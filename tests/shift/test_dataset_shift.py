@@ -44,8 +44,6 @@ def test_equal_sets_have_distance_zero_and_flat_ones_are_regularised():
     assert sum(bhattacharyya(a, a)) == pytest.approx(0, abs=1e-12)
     flat = a * torch.tensor([1.0, 0.0])
     assert np.isfinite(sum(bhattacharyya(a, flat)))
-    with pytest.raises(ValueError, match="2 samples"):
-        bhattacharyya(a, a[:1])
     with pytest.raises(ValueError, match="do not vary"):
         bhattacharyya(torch.ones(5, 2), torch.ones(5, 2))
 
@@ -134,12 +132,3 @@ def test_sets_do_not_share_draws_and_keep_their_own():
     )
     assert both.loc["x", "mean_low"] == alone["mean_low"]
     assert both.loc["y", "mean_low"] != alone["mean_low"]
-
-
-def test_empty_and_nan_sets_are_refused():
-    with pytest.raises(ValueError, match="set 'x'"):
-        summarise_degrees({"x": []}, resampling=Resampling())
-    with pytest.raises(ValueError, match="with 1 NaN"):
-        summarise_degrees({"x": [0.1, np.nan]}, resampling=Resampling())
-    with pytest.raises(ValueError, match="at least one set"):
-        summarise_degrees({}, resampling=Resampling())

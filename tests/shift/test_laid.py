@@ -11,6 +11,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from safetensors.torch import load_file, save_file
 from sklearn.decomposition import PCA
 
+from ood_lab.clip.backbone import check_templates
 from ood_lab.common.errors import UserError
 from ood_lab.schema.image_columns import AXES
 from ood_lab.shift import (
@@ -33,7 +34,6 @@ from ood_lab.shift import (
     undecomposed,
 )
 from ood_lab.shift.laid import energy_shares
-from ood_lab.shift.text_grid import check_templates, fill
 
 CLIP = {"name": "toy", "weights_sha256": "a" * 64}
 
@@ -101,8 +101,6 @@ def test_split_equals_products_and_ignores_length():
     ):
         assert torch.allclose(scaled, half, atol=1e-6)
     assert sum(energy_shares(split.W, 3, features)) == pytest.approx(1, abs=1e-5)
-    with pytest.raises(ValueError, match=r"expected \[N, 6\]"):
-        split.part(torch.randn(5, 7), "semantic")
 
 
 def test_rotation_inside_a_half_changes_no_distance():
@@ -216,7 +214,7 @@ def test_triplets_share_what_they_should():
 
 @pytest.mark.parametrize(
     ("shape", "match"),
-    [((3, 9, 4), "4 labels"), ((9, 3, 4), "4 templates"), ((9, 9, 5), "even embedding width")],
+    [((3, 9, 4), "4 labels"), ((9, 3, 4), "4 templates")],
 )
 def test_too_small_grids_are_refused(shape, match):
     with pytest.raises(UserError, match=match):
@@ -292,10 +290,9 @@ def test_texts(tmp_path):
     labels, templates = imagenet21k_labels(), imagenet_templates()
     assert len(labels) == len(set(labels)) == 20_099
     assert len(templates) == 80
-    assert fill(templates[0], "dog") == "a bad photo of a dog."
-    check_templates(templates, "CLIP")
-    with pytest.raises(UserError, match=r"template 'a photo' of mine\.txt"):
-        check_templates(["a photo"], "mine.txt")
+    check_templates(templates)
+    with pytest.raises(UserError, match=r"template 'a photo' must hold one"):
+        check_templates(["a photo"])
     path = tmp_path / "labels.txt"
     path.write_text("# vessels\n ding \n\ngui\nding\n")
     assert read_texts(path) == ["ding", "gui"]

@@ -5,16 +5,13 @@ import pytest
 import torch
 
 from ood_lab.common.errors import UserError
-from ood_lab.schema.image_columns import cell_file, cell_of_file
+from ood_lab.schema.image_columns import cell_name, cell_of_file
 from ood_lab.shift import (
     Edges,
-    assign_levels,
     cell_counts,
     load_edges,
     pool_edges,
-    present_cells,
     save_edges,
-    write_imglist,
 )
 
 
@@ -47,7 +44,8 @@ def test_levels_partition_the_pool():
 
 def test_a_degree_on_an_edge_belongs_above_as_torch_says():
     edges, degrees = (0.25, 0.5), [0.0, 0.25, 0.3, 0.5, 2.0]
-    assert assign_levels(degrees, edges).tolist() == [0, 1, 1, 2, 2]
+    semantic, covariate = Edges(edges, (1.0,)).levels(degrees, degrees)
+    assert (semantic.tolist(), covariate.tolist()) == ([0, 1, 1, 2, 2], [0, 0, 0, 0, 1])
     theirs = torch.bucketize(torch.tensor(degrees), torch.tensor(edges), right=True)
     assert theirs.tolist() == [0, 1, 1, 2, 2]
 
@@ -67,10 +65,6 @@ def test_degenerate_pools_and_edges_are_refused():
     semantic, covariate = pool(100)
     with pytest.raises(UserError, match=r"all covariate shift degrees .* equal 0\.5"):
         pool_edges(semantic, np.full(100, 0.5))
-    with pytest.raises(ValueError, match="with 1 NaN"):
-        pool_edges(np.where(np.arange(100) == 3, np.nan, semantic), covariate)
-    with pytest.raises(ValueError, match="NaN"):
-        assign_levels([np.nan], (0.1,))
     with pytest.raises(UserError, match="levels=2"):
         pool_edges(semantic, covariate, levels=2)
     for wrong in ((), (0.2, 0.2), (0.3, 0.1), (float("nan"),)):
@@ -78,21 +72,12 @@ def test_degenerate_pools_and_edges_are_refused():
             Edges((0.1,), wrong)
 
 
-def test_counts_and_missing_cells():
+def test_counts_of_cells():
     counts = cell_counts([0, 0, 2, 0], [1, 1, 0, 2], (3, 3))
     assert counts.tolist() == [[0, 2, 1], [0, 0, 0], [1, 0, 0]]
-    assert present_cells(counts, 2).tolist() == [[False, True, False], [False] * 3, [False] * 3]
-    assert present_cells(counts, 0).sum() == 3
-    assert present_cells(np.array([[9, 10]])).tolist() == [[False, True]]
 
 
-def test_cell_files(tmp_path):
-    assert cell_file(3, 5) == "cov_3_sem_5.txt"
+def test_cell_names():
+    assert cell_name(3, 5) == "cov_3_sem_5"
     assert cell_of_file("cov_3_sem_5.txt") == (3, 5)
     assert cell_of_file("test_imagenet.txt") is None
-    rows = [("n01/a b.JPEG", -1), ("n02/c.JPEG", 17)]
-    write_imglist(tmp_path / cell_file(1, 0), rows)
-    lines = (tmp_path / "cov_1_sem_0.txt").read_text().splitlines()
-    assert lines == ["n01/a b.JPEG -1", "n02/c.JPEG 17"]
-    with pytest.raises(UserError, match="cannot be written"):
-        write_imglist(tmp_path / "none" / cell_file(1, 0), rows)

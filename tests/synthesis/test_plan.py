@@ -32,7 +32,6 @@ from ood_lab.synthesis import (
     read_styles,
     select_by_keyword,
     short_cells,
-    unmade,
 )
 
 
@@ -60,9 +59,9 @@ def test_a_style_file_of_stable_diffusion_xl_gives_the_styles_of_syn_is(tmp_path
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("- {name: a, prompt: 'a {label}', weight: 2}", "unknown key weight; known: name, prompt"),
+        ("- {name: a, prompt: 'a {label}', weight: 2}", "entry 0 weight: Unexpected keyword"),
         ("- {name: a, prompt: 'no place'}", "write {label} once"),
-        ("- {name: a}", "'prompt' must be a text"),
+        ("- {name: a}", "entry 0 prompt: Field required"),
         ("- {name: a, prompt: '{label}'}\n- {name: a, prompt: 'a {label}'}", "two styles named"),
         ("just words", "write a list"),
         ("- [", "cannot be read"),
@@ -148,7 +147,6 @@ def test_only_missing_images_are_made_again(tmp_path, suffix):
     assert sorted(p.name for p in (tmp_path / "images").iterdir()) == [f.name for f in files[:4]]
     files[1].unlink()
     files[2].unlink()
-    assert unmade(files) == [1, 2, 4]
     asked.clear()
     make_images(files, make, 2)
     assert asked == [1, 2, 4]

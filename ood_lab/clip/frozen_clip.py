@@ -17,6 +17,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Transform
 from ood_lab.models.backbone import DataConfig, KeyedModule
 from ood_lab.models.image_transforms import evaluation_transform
+from ood_lab.models.trial_passes import random_batch
 from ood_lab.models.weights import weights_sha256
 
 #: open_clip's way to fit an image into the input, in timm's words. ("longest", which no published
@@ -149,6 +150,11 @@ class ClipModel(KeyedModule):
         """
         pooled, regions = _local_features(self.model.visual, self._cast(images), self.name)
         return _normalised(pooled), _normalised(regions)
+
+    @torch.no_grad()
+    def check_local_features(self) -> None:
+        """Raises :class:`LocalFeaturesUnsupported` where the image tower has none."""
+        self.image_features_and_local(random_batch(self, self.data_config["input_size"]))
 
     def _cast(self, images: Tensor) -> Tensor:
         return images if self.input_dtype is None else images.to(self.input_dtype)

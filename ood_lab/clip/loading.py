@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import open_clip
 import torch
@@ -22,19 +22,19 @@ from ood_lab.clip import weight_sources
 from ood_lab.clip.frozen_clip import PLAIN_TEMPLATES, ClipModel
 from ood_lab.clip.weight_sources import (
     ABOUT,
-    CONFIG,
-    SHIPPED,
+    LOCAL_DIR,
     VOCABULARY,
     ClipSource,
     find_source,
     read_config,
+    shipped_folder,
 )
 from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, one_line, reported_as
 from ood_lab.common.grouping import with_keys
 from ood_lab.models.loading.hub_models import one_attempt
 
-_PRECISIONS = ("fp32", "fp16", "bf16", "pure_fp16", "pure_bf16")
+Precision = Literal["fp32", "fp16", "bf16", "pure_fp16", "pure_bf16"]
 _IMAGE_KEYS = set(PreprocessCfg.__dataclass_fields__)
 
 
@@ -44,7 +44,7 @@ def load_clip(
     quick_gelu: bool | None = None,
     cache_dir: str | None = None,
     download: bool = False,
-    precision: str = "fp32",
+    precision: Precision = "fp32",
 ) -> ClipModel:
     """Loads a frozen CLIP, without network unless ``download``.
 
@@ -61,21 +61,25 @@ def load_clip(
         quick_gelu: whether the weights were trained with QuickGELU; required for a file.
         cache_dir: where downloaded weights lie; None = the usual place.
         download: fetch what is missing.
-        precision: ``fp32``, ``fp16``, ``bf16``, ``pure_fp16`` or ``pure_bf16``.
+        precision: of the towers.
 
     Raises:
         UserError: unknown name or tag, wrong path, missing files (all of them named), the other
             activation, weights of another architecture, or a tower that is not supported.
     """
-    if precision not in _PRECISIONS:
-        raise UserError(
-            f"clip.precision={precision} is unknown; choose one of {', '.join(_PRECISIONS)}"
-        )
     source = find_source(name, pretrained, cache_dir)
     quick = _activation(source, name, pretrained, quick_gelu)
     missing = source.missing(cache_dir)
-    if missing and not (download and source.folder is None):
-        raise UserError(_how_to_get(missing, source))
+    if missing and (source.folder or not download):
+        remedy = (
+            "put them there"
+            if source.folder
+            else "set clip.download=true once, or fetch them elsewhere and give "
+            "clip.pretrained=FILE (clip.cache_dir=DIR names a filled cache)"
+        )
+        raise UserError(
+            f"{len(missing)} files of {source.name} are missing: {', '.join(missing)}; {remedy}"
+        )
     weights = source.weights or weight_sources.download(source, cache_dir)
     model = _build(source, weights, quick, precision)
     dtype = open_clip.get_input_dtype(precision)
@@ -100,34 +104,32 @@ def missing_files(
     return find_source(name, pretrained, cache_dir).missing(cache_dir)
 
 
-def untrained_clip(folder: str | Path | None = None) -> ClipModel:
-    """A CLIP with fresh weights, as the configuration in ``folder`` describes it.
+def untrained_clip(name: str) -> ClipModel:
+    """A CLIP with fresh weights.
 
     Args:
-        folder: with ``open_clip_config.json`` and, for an own vocabulary, ``vocabulary.txt``
-            (one token per line, see :class:`WordTokenizer`); None = those of the shipped CLIP: a
-            ResNet of 4 blocks at 64 pixels, a text transformer of 2 layers, 32 tokens per text.
+        name: an architecture of open_clip, which runs with the plain GELU; ``local-dir:DIR``, or a
+            shipped model.
 
     Raises:
-        UserError: the folder lacks something.
+        UserError: there is no such architecture, or the folder lacks something.
     """
-    place = SHIPPED / "tiny" if folder is None else Path(folder)
-    config = read_config(place)["model_cfg"]
-    tokenizer = _folder_tokenizer(place, config)
-    rows = config["text_cfg"]["vocab_size"]
-    if tokenizer.vocab_size != rows:
-        raise UserError(
-            f"{place / CONFIG}: text_cfg.vocab_size={rows}, the vocabulary has "
-            f"{tokenizer.vocab_size} ids (its lines and the padding)"
-        )
-    model = create(f"local-dir:{place}", load_weights=False)
-    return ClipModel(model, tokenizer, place.name, folder_facts(place).templates)
+    folder = shipped_folder(name) or Path(name.removeprefix(LOCAL_DIR))
+    if str(folder) != name:
+        tokenizer = _folder_tokenizer(folder, read_config(folder)["model_cfg"])
+        model = create(f"{LOCAL_DIR}{folder}", load_weights=False)
+        return ClipModel(model, tokenizer, folder.name, folder_facts(folder).templates)
+    if open_clip.get_model_config(name) is None:
+        raise UserError(f"open_clip has no model '{name}': set clip.name=ViT-B-16 or ViT-B-32")
+    model = create(name, load_weights=False, quick_gelu=False)
+    return ClipModel(model, open_clip.get_tokenizer(name), name)
 
 
 def _folder_tokenizer(folder: Path, config: Settings) -> Any:
     """The tokenizer of a model in a folder: its own vocabulary if it has one."""
     if (folder / VOCABULARY).is_file():
-        return WordTokenizer.load(folder / VOCABULARY, config["text_cfg"]["context_length"])
+        tokens = (folder / VOCABULARY).read_text(encoding="utf-8").split()
+        return WordTokenizer(tokens, config["text_cfg"]["context_length"])
     with _quiet():
         return open_clip.get_tokenizer(f"local-dir:{folder}")
 
@@ -171,9 +173,9 @@ def _activation(
 ) -> bool:
     """Whether to build with QuickGELU."""
     words = {True: "QuickGELU", False: "plain GELU"}
+    built = source.quick_gelu if quick_gelu is None else quick_gelu
     if source.tag is not None:
         trained = bool(source.tag.get("quick_gelu", False))
-        built = source.quick_gelu if quick_gelu is None else quick_gelu
         if built != trained:
             base = source.name.removesuffix("-quickgelu")
             other = f"{base}-quickgelu" if trained else base
@@ -182,28 +184,12 @@ def _activation(
                 f"{words[trained]}, the model would run with {words[built]}; "
                 f"set clip.name={other} or clip.quick_gelu={str(trained).lower()}"
             )
-        return built
-    if source.folder is None and quick_gelu is None:
+    elif source.folder is None and quick_gelu is None:
         raise UserError(
             f"QuickGELU or not? The file {pretrained} cannot tell: set clip.quick_gelu=true "
             "(OpenAI, MetaCLIP, DFN) or clip.quick_gelu=false (LAION-2B, DataComp)"
         )
-    if quick_gelu is False and source.quick_gelu:
-        raise UserError(
-            f"QuickGELU mismatch: clip.quick_gelu=false, but {name} is an architecture with "
-            "QuickGELU; choose the other name, or set clip.quick_gelu=true"
-        )
-    return source.quick_gelu if quick_gelu is None else quick_gelu
-
-
-def _how_to_get(missing: list[str], source: ClipSource) -> str:
-    remedy = (
-        "set clip.download=true once, or fetch them elsewhere and give clip.pretrained=FILE "
-        "(clip.cache_dir=DIR names a filled cache)"
-        if source.folder is None
-        else "put them there"
-    )
-    return f"{len(missing)} files of {source.name} are missing: {', '.join(missing)}; {remedy}"
+    return built
 
 
 def _build(source: ClipSource, weights: Path, quick_gelu: bool, precision: str) -> nn.Module:
@@ -305,20 +291,11 @@ class WordTokenizer:
     """
 
     def __init__(self, vocabulary: Sequence[str], context_length: int) -> None:
-        if tuple(vocabulary[-2:]) != (_START, _END) or _UNKNOWN not in vocabulary:
-            raise UserError(
-                f"a vocabulary must hold {_UNKNOWN} and end with the lines {_START} and {_END}"
-            )
         self.ids = {token: i for i, token in enumerate(vocabulary, start=1)}
         self.context_length = context_length
         self.vocab_size = len(vocabulary) + 1
         self.sot_token_id = self.ids[_START]
         self.eot_token_id = self.ids[_END]
-
-    @classmethod
-    def load(cls, path: Path, context_length: int) -> WordTokenizer:
-        """Reads a vocabulary file: one token per line."""
-        return cls(path.read_text(encoding="utf-8").split(), context_length)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without start, end and padding."""

@@ -152,7 +152,12 @@ def _from_name(name: str, pretrained: str | None, cache_dir: str | None) -> Clip
         return ClipSource(name, config, None, file, wanted, tag, tag)
     file = Path(pretrained)
     if not file.is_file():
-        raise UserError(_not_found(name, pretrained, tags))
+        siblings = [f.name for f in file.parent.iterdir()] if file.parent.is_dir() else []
+        near = nearest(file.name, [*tags, *siblings], 0.4) or tags
+        raise UserError(
+            f"clip.pretrained={pretrained} is neither a file nor a tag of {name}; "
+            f"nearest: {', '.join(near) or 'it has no tags, give a file'}"
+        )
     return ClipSource(name, config, None, file, str(file), {})
 
 
@@ -174,20 +179,6 @@ def _published(tag: Settings, cache_dir: str | None) -> tuple[str, Path | None]:
 def _cached(repository: str, filename: str, cache_dir: str | None) -> Path | None:
     file = try_to_load_from_cache(repository, filename, cache_dir=cache_dir)
     return Path(file) if isinstance(file, str) else None
-
-
-def _not_found(name: str, pretrained: str, tags: list[str]) -> str:
-    path = Path(pretrained)
-    if path.suffix in _SUFFIXES or len(path.parts) > 1:
-        siblings = [f.name for f in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = nearest(path.name, siblings, 0.4)
-        hint = f"nearest: {', '.join(near)}" if near else f"looked in {path.parent.absolute()}"
-        return f"clip.pretrained={pretrained}: there is no such file; {hint}"
-    near = nearest(pretrained, tags, 0.3) or tags
-    return (
-        f"clip.pretrained={pretrained} is neither a file nor a tag of {name}; "
-        f"nearest: {', '.join(near) or 'it has no tags, give a file'}"
-    )
 
 
 def _check_text_tower(source: ClipSource, name: str) -> None:

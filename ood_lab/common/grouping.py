@@ -1,8 +1,8 @@
-"""Values by what they have in common, and parts of dictionaries."""
+"""What values have in common, and parts of dictionaries."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -12,6 +12,12 @@ Value = TypeVar("Value")
 def distinct(values: Iterable[Key]) -> list[Key]:
     """Each value once, in the order in which they first come."""
     return list(dict.fromkeys(values))
+
+
+def common_start(one: Sequence[Key], other: Sequence[Key]) -> int:
+    """How many values two sequences begin with alike."""
+    pairs = zip(one, other, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:

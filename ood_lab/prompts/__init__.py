@@ -4,7 +4,6 @@ A trained method is a backbone (normalised image features, learned texts as the 
 its own score a detector, so that both are in one table with all the others.
 """
 
-from ood_lab.prompts.backbone import idlike_backbone as idlike_backbone
 from ood_lab.prompts.backbone import prompt_backbone as prompt_backbone
 from ood_lab.prompts.clipn import CLIPNScore as CLIPNScore
 from ood_lab.prompts.clipn import clipn_backbone as clipn_backbone

@@ -17,6 +17,7 @@ from ood_lab.clip.backbone import checked_names
 from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
+from ood_lab.common.grouping import common_start
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.weights import load_weights, saved_entry
 from ood_lab.prompts.learned_texts import ContextPrompts, OutlierPrompts
@@ -43,7 +44,6 @@ class PromptBackbone(TextHead):
         super().__init__(clip, classnames)
         self.prompts = prompts
         self.head.requires_grad_(False)
-        self.reset_head()
 
     def class_texts(self) -> Tensor:
         """Text features of the prompts, ``[C, d]``."""
@@ -83,8 +83,7 @@ class PromptBackbone(TextHead):
             )
         theirs, ours = saved["classnames"], self.classnames
         if theirs != ours:
-            pairs = enumerate(zip(theirs, ours, strict=False))
-            first = next((i for i, (a, b) in pairs if a != b), min(len(theirs), len(ours)))
+            first = common_start(theirs, ours)
             named = [n[first] if first < len(n) else "none" for n in (theirs, ours)]
             raise UserError(
                 f"the prompts in {source} are for {len(theirs)} classes, here are {len(ours)}: "
@@ -131,21 +130,16 @@ class IDLikeBackbone(PromptBackbone):
             clip.embed_dim, len(outliers.tokens), bias=False, device=clip.device
         )
         self.outlier_head.requires_grad_(False)
-        self._reset_outliers()
 
     @property
     def learned(self) -> nn.ModuleDict:
         """The prompts of the classes and those of the outliers."""
         return nn.ModuleDict({"prompts": self.prompts, "outliers": self.outliers})
 
+    @torch.no_grad()
     def reset_head(self) -> None:
         """Brings both heads up to date."""
         super().reset_head()
-        if hasattr(self, "outlier_head"):  # not yet while the first head is being made
-            self._reset_outliers()
-
-    @torch.no_grad()
-    def _reset_outliers(self) -> None:
         weight = self.clip.logit_scale * self.outliers.features(self.clip)
         self.outlier_head.weight.copy_(weight)
 
@@ -158,8 +152,9 @@ def prompt_backbone(
     input_size: int | None = None,
     n_ctx: Tokens = 16,
     ctx_init: str | None = None,
+    n_outliers: Texts | None = None,
 ) -> PromptBackbone:
-    """Prompts of CoOp and LoCoOp for the classes of the data.
+    """Prompts for the classes of the data; those of ID-like also for outliers.
 
     Args:
         clip: the model.
@@ -169,68 +164,33 @@ def prompt_backbone(
         input_size: side of the training images in pixels, checked.
         n_ctx: see :class:`ContextPrompts`, like all that follow.
         ctx_init: words to start from.
+        n_outliers: number of outlier prompts, with as many learned vectors; None = CoOp and LoCoOp.
 
     Raises:
         UserError: another number of names, or of pixels; see :class:`ContextPrompts`.
     """
     names = checked_names(classes, classnames, num_classes, "model.backbone.classnames")
-    check_size(clip, input_size)
-    prompts = ContextPrompts(clip, names, n_ctx, ctx_init)
-    return _checked(PromptBackbone(clip, names, prompts))
-
-
-def idlike_backbone(
-    clip: ClipModel,
-    classes: Sequence[str],
-    classnames: Sequence[str] | None = None,
-    num_classes: int | None = None,
-    input_size: int | None = None,
-    n_ctx: Tokens = 16,
-    n_outliers: Texts = 100,
-) -> IDLikeBackbone:
-    """Prompts of ID-like for the classes of the data and for outliers.
-
-    Args:
-        clip: the model.
-        classes: see :func:`prompt_backbone`, like all but the last.
-        classnames: words for the classes.
-        num_classes: expected number of classes.
-        input_size: side of the training images.
-        n_ctx: learned vectors of either kind of prompt.
-        n_outliers: number of outlier prompts.
-
-    Raises:
-        UserError: as :func:`prompt_backbone`.
-    """
-    names = checked_names(classes, classnames, num_classes, "model.backbone.classnames")
-    check_size(clip, input_size)
-    prompts = ContextPrompts(clip, names, n_ctx)
-    backbone = IDLikeBackbone(clip, names, prompts, OutlierPrompts(clip, n_outliers, n_ctx))
-    _checked(backbone)
-    return backbone
-
-
-def check_size(clip: ClipModel, input_size: int | None) -> None:
-    """Raises :class:`UserError` when training images of that side do not fit the CLIP."""
     wanted = clip.data_config["input_size"][-1]
     if input_size not in (None, wanted):
         raise UserError(
             f"model.input_size={input_size}, but {clip.name} takes {wanted} pixels: "
             f"set model.input_size={wanted}"
         )
-
-
-def _checked(backbone: PromptBackbone) -> PromptBackbone:
+    prompts = ContextPrompts(clip, names, n_ctx, ctx_init)
+    if n_outliers is None:
+        backbone = PromptBackbone(clip, names, prompts)
+    else:
+        backbone = IDLikeBackbone(clip, names, prompts, OutlierPrompts(clip, n_outliers, n_ctx))
+    backbone.reset_head()
     check_contract(backbone)
-    if rank_zero_only.rank:  # type: ignore[attr-defined]
-        return backbone
-    learned = sum(p.numel() for p in backbone.learned.parameters())
-    log.info(
-        "prompts '%s' for %d classes (%s, ...), temperature %.4g: %s learned numbers",
-        backbone.prompts.template,
-        len(backbone.classnames),
-        backbone.classnames[0],
-        1 / backbone.clip.logit_scale,
-        f"{learned:,}",
-    )
+    if not rank_zero_only.rank:  # type: ignore[attr-defined]
+        learned = sum(p.numel() for p in backbone.learned.parameters())
+        log.info(
+            "prompts '%s' for %d classes (%s, ...), temperature %.4g: %s learned numbers",
+            prompts.template,
+            len(names),
+            names[0],
+            1 / clip.logit_scale,
+            f"{learned:,}",
+        )
     return backbone

@@ -6,17 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import open_clip
 import torch
 import torch.nn.functional as F
 from open_clip.transformer import TextTransformer
-from open_clip.zero_shot_metadata import OPENAI_IMAGENET_TEMPLATES
 from torch import Tensor, nn
 
 from ood_lab.clip import ClipModel, untrained_clip, zero_shot_weights
 from ood_lab.clip.backbone import ClipImages, checked_names
-from ood_lab.clip.loading import create
-from ood_lab.clip.weight_sources import LOCAL_DIR, SHIPPED
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.grouping import without_keys
 from ood_lab.common.tensor_file import Tensors
@@ -28,6 +24,7 @@ from ood_lab.models.backbone import Backbone
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.output import Output
 from ood_lab.models.weights import saved_entry
+from ood_lab.shift import imagenet_templates
 
 #: Tensors of the second tower, as the authors name them.
 _NO = ("transformer_no", "token_embedding_no", "positional_embedding_no", "ln_final_no",
@@ -132,25 +129,13 @@ def load_clipn(name: str, checkpoint_path: str | Path) -> tuple[ClipModel, NoTex
         raise UserError(f"{path} is not a checkpoint of CLIPN: it has no {lacking[0]}")
     prompt = state.pop(_PROMPT)
     no = {key: value for key, value in state.items() if key.startswith(_NO)}
-    clip = _architecture(name)
+    clip = untrained_clip(name)
     _fill(clip.model, without_keys(state, no), path, name)
     tower = _no_tower(clip, no)
     _fill(tower, {key.replace("_no", "", 1): value for key, value in no.items()}, path, name)
     with torch.no_grad():
         tower.positional_embedding += prompt.mean(dim=0)
     return clip, NoTexts(tower, clip.tokenizer, clip.templates)
-
-
-def _architecture(name: str) -> ClipModel:
-    """A CLIP with fresh weights; CLIPN's run with the plain GELU."""
-    if (SHIPPED / name).is_dir():
-        return untrained_clip(SHIPPED / name)
-    if name.startswith(LOCAL_DIR):
-        return untrained_clip(name.removeprefix(LOCAL_DIR))
-    if open_clip.get_model_config(name) is None:
-        raise UserError(f"open_clip has no model '{name}': set clip.name=ViT-B-16 or ViT-B-32")
-    model = create(name, load_weights=False, quick_gelu=False)
-    return ClipModel(model, open_clip.get_tokenizer(name), name)
 
 
 def _no_tower(clip: ClipModel, no: Tensors) -> TextTransformer:
@@ -176,7 +161,7 @@ def _fill(module: nn.Module, state: Tensors, path: Path, name: str) -> None:
 
 def _templates(file: str | Path | None) -> list[str]:
     if file is None:
-        return [template("{}") for template in OPENAI_IMAGENET_TEMPLATES]
+        return imagenet_templates()
     path = Path(file)
     if not path.is_file():
         raise UserError(f"model.backbone.templates_file={file}: there is no such file")

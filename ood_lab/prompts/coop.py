@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from ood_lab.common.errors import UserError
 from ood_lab.common.grouping import with_keys
 from ood_lab.common.tensor_arithmetic import full_precision
 from ood_lab.common.tensor_file import Batch
@@ -36,15 +35,7 @@ class PromptLearner(Classifier):
     """
 
     backbone: PromptBackbone
-
-    def __init__(
-        self,
-        backbone: PromptBackbone,
-        optimizer: Callable[..., Optimizer],
-        **schedule: Unpack[Schedule],
-    ) -> None:
-        super().__init__(backbone, optimizer, **schedule)
-        self.strict_loading = False  # the CLIP is not in the checkpoint
+    strict_loading = False  # the CLIP is not in the checkpoint
 
     def outputs(self, batch: Batch) -> Any:
         """In training with gradients to the prompts, else through the head."""
@@ -53,10 +44,6 @@ class PromptLearner(Classifier):
     def train_outputs(self, batch: Batch) -> Any:
         """What the losses need; must have ``logits [B, C]``."""
         raise NotImplementedError
-
-    def class_logits(self, features: Tensor) -> Tensor:
-        """``s f·t_c`` of ``features [..., d]``, ``[..., C] float32``, gradients to the prompts."""
-        return self.scaled(features, self.backbone.prompts.features(self.backbone.clip))
 
     def scaled(self, features: Tensor, texts: Tensor) -> Tensor:
         """Cosines times the logit scale, in float32 under any precision of the trainer."""
@@ -118,10 +105,6 @@ class CoOp(PromptLearner):
         if not self.cache_views:
             return
         data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
-        if data is None:
-            raise UserError(
-                "model.classifier.cache_views=true needs a DataModule: fit with datamodule=..."
-            )
         encode = self.backbone.clip.encode_image
         parts = [encode(b["image"].to(self.device)) for b in data.predict_loader("train")]
         self._views = torch.cat(parts)
@@ -134,7 +117,7 @@ class CoOp(PromptLearner):
         else:
             with torch.no_grad():
                 features = self.backbone.clip.encode_image(batch["image"])
-        return Output(self.class_logits(features), features)
+        return Output(self.scaled(features, self.backbone.class_texts()), features)
 
 
 def warmup_cosine(optimizer: Optimizer, T_max: int, warmup_lr: float = 1e-5) -> LambdaLR:

@@ -12,6 +12,8 @@ from ood_lab.common.errors import UserError
 
 #: Of the normal distribution that learned vectors start from.
 _STD = 0.02
+#: In place of a token: a learned vector.
+LEARNED = -1
 
 
 def encode(clip: ClipModel, text: str) -> list[int]:
@@ -36,7 +38,7 @@ class LearnedTexts(nn.Module):
 
     Args:
         clip: with a tokenizer that :func:`encode` takes.
-        rows: the tokens of each text; None = a learned vector.
+        rows: the tokens of each text; :data:`LEARNED` = a learned vector.
         names: of the texts, for messages.
 
     Attributes:
@@ -54,14 +56,12 @@ class LearnedTexts(nn.Module):
     learned: Tensor
 
     def __init__(
-        self, clip: ClipModel, rows: Sequence[Sequence[int | None]], names: Sequence[str]
+        self, clip: ClipModel, rows: Sequence[Sequence[int]], names: Sequence[str]
     ) -> None:
         super().__init__()
         tokenizer = clip.tokenizer
         length = int(tokenizer.context_length)
-        placeholder = tokenizer.encode("X")[0]
         ids = torch.zeros(len(rows), length, dtype=torch.long)
-        learned = torch.zeros(len(rows), length, dtype=torch.bool)
         for i, (row, name) in enumerate(zip(rows, names, strict=True)):
             text = [tokenizer.sot_token_id, *row, tokenizer.eot_token_id]
             # open_clip's own tokenizers cut a long text without a word.
@@ -71,8 +71,9 @@ class LearnedTexts(nn.Module):
                     "lower model.backbone.n_ctx, or give a shorter name with "
                     "model.backbone.classnames"
                 )
-            ids[i, : len(text)] = torch.tensor([placeholder if t is None else t for t in text])
-            learned[i, : len(text)] = torch.tensor([t is None for t in text])
+            ids[i, : len(text)] = torch.tensor(text)
+        learned = ids == LEARNED
+        ids[learned] = tokenizer.encode("X")[0]
         with torch.no_grad():
             embeddings = clip.embed_tokens(ids.to(clip.device)).float()
         self.register_buffer("ids", ids.to(clip.device), persistent=False)
@@ -105,7 +106,7 @@ class ContextPrompts(nn.Module):
         template: the layout in words.
 
     Raises:
-        UserError: no vector, or a prompt that does not fit.
+        UserError: a prompt does not fit.
     """
 
     def __init__(
@@ -116,17 +117,15 @@ class ContextPrompts(nn.Module):
         ctx_init: str | None = None,
     ) -> None:
         super().__init__()
-        words = encode(clip, ctx_init) if ctx_init else None
-        n_ctx = n_ctx if words is None else len(words)
-        if n_ctx < 1:
-            raise UserError(f"model.backbone.n_ctx={n_ctx}: at least one vector is learned")
-        rows = [[*[None] * n_ctx, *encode(clip, f"{name}.")] for name in classnames]
+        words = encode(clip, ctx_init) if ctx_init else []
+        n_ctx = len(words) or n_ctx
+        rows = [[*[LEARNED] * n_ctx, *encode(clip, f"{name}.")] for name in classnames]
         self.texts = LearnedTexts(clip, rows, classnames)
-        if words is None:
-            vectors = _STD * torch.randn(n_ctx, self.texts.embeddings.shape[-1], device=clip.device)
-        else:
+        if words:
             with torch.no_grad():
                 vectors = clip.embed_tokens(torch.tensor([words], device=clip.device))[0].float()
+        else:
+            vectors = _STD * torch.randn(n_ctx, self.texts.embeddings.shape[-1], device=clip.device)
         self.ctx = nn.Parameter(vectors.clone())
         self.template = f"[{n_ctx}] {{}}."
 
@@ -148,14 +147,12 @@ class OutlierPrompts(nn.Module):
         tokens: ``[N, 1, w]``, in the place of a class name.
 
     Raises:
-        UserError: no text, or a prompt that does not fit.
+        UserError: a prompt does not fit.
     """
 
     def __init__(self, clip: ClipModel, n: int, n_ctx: int = 16) -> None:
         super().__init__()
-        if n < 1:
-            raise UserError(f"model.backbone.n_outliers={n}: at least one outlier prompt is needed")
-        row = [*[None] * (n_ctx + 1), *encode(clip, ".")]
+        row = [*[LEARNED] * (n_ctx + 1), *encode(clip, ".")]
         self.texts = LearnedTexts(clip, [row] * n, ["outliers"] * n)
         width = self.texts.embeddings.shape[-1]
         self.ctx = nn.Parameter(_STD * torch.randn(n_ctx, width, device=clip.device))

@@ -13,7 +13,6 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.models.output import Output
 from ood_lab.models.training.classifier import Schedule
-from ood_lab.models.trial_passes import random_batch
 from ood_lab.prompts.backbone import PromptBackbone
 from ood_lab.prompts.coop import PromptLearner
 
@@ -88,9 +87,7 @@ class LoCoOp(PromptLearner):
                 f"model.classifier.top_k={self.top_k}: must lie between 1 and {classes - 1}, one "
                 f"below the number of classes ({classes})"
             )
-        with torch.no_grad():  # a tower without local features is refused here, not in training
-            clip = backbone.clip
-            clip.image_features_and_local(random_batch(clip, clip.data_config["input_size"]))
+        backbone.clip.check_local_features()  # here, not in training
 
     def train_outputs(self, batch: Batch) -> LocalOutput:
         """Logits of the images and of their regions, from one pass of the text tower."""

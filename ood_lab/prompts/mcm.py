@@ -21,7 +21,6 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
-from ood_lab.models.trial_passes import random_batch
 
 
 def concept_matching(features: Tensor, texts: Tensor, temperature: float) -> Tensor:
@@ -53,9 +52,7 @@ class LocalMCMColumn(BankColumn):
         Raises:
             UserError: the backbone is no CLIP, or its image tower has no local features.
         """
-        clip = _clip_of(backbone)
-        with torch.no_grad():
-            clip.image_features_and_local(random_batch(clip, clip.data_config["input_size"]))
+        _clip_of(backbone).check_local_features()
         return []
 
     @torch.no_grad()

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.clip import ClipModel, load_clip
-from ood_lab.prompts import CoOp, IDLike, LoCoOp, PromptLearner, idlike_backbone, prompt_backbone
+from ood_lab.prompts import CoOp, IDLike, LoCoOp, PromptLearner, prompt_backbone
 
 SGD = functools.partial(torch.optim.SGD, lr=2e-3)
 Step = Callable[[], Tensor]
@@ -46,7 +46,9 @@ def build(method: str, clip: ClipModel, args: argparse.Namespace) -> tuple[Step,
     learner: PromptLearner
     if method == "idlike":
         views = torch.randn(1, 3, args.views * size, size, device=clip.device)
-        learner = IDLike(idlike_backbone(clip, names), SGD, n_selected=args.views // 8)
+        learner = IDLike(
+            prompt_backbone(clip, names, n_outliers=100), SGD, n_selected=args.views // 8
+        )
         learner.to(clip.device)
         batch = {"image": views, "label": labels[:1]}
         images = views.unflatten(2, (-1, size)).transpose(1, 2).flatten(0, 1)

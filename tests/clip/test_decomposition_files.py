@@ -15,7 +15,7 @@ def test_matrices_are_learnt_once_for_a_clip(tmp_path, monkeypatch):
     laid, pca, whole = load_decompositions(model, str(folder))
     identity = torch.eye(model.embed_dim)
     torch.testing.assert_close(laid.W.T @ laid.W, identity, atol=1e-4, rtol=0)
-    assert (pca.width, whole.semantic_width) == (model.embed_dim, model.embed_dim)
+    assert (len(pca.W), whole.semantic_width) == (model.embed_dim, model.embed_dim)
     before = (folder / "laid.safetensors").stat().st_mtime_ns
     assert learnt(model, tmp_path) == folder
     assert (folder / "laid.safetensors").stat().st_mtime_ns == before

@@ -1,7 +1,6 @@
 """The shipped CLIP on freshly drawn vessels, and a CLIP with fresh weights."""
 
 import json
-import shutil
 
 import pytest
 import torch
@@ -77,14 +76,7 @@ def test_zero_shot_weights_equal_those_of_open_clip(tiny):
             zero_shot_weights(tiny, classes, templates)
 
 
-def test_fresh_weights_differ_and_a_vocabulary_must_fit_the_model(tmp_path):
-    assert untrained_clip().identity != untrained_clip().identity
-    for name in ("open_clip_config.json", "vocabulary.txt"):
-        shutil.copy(SHIPPED / "tiny" / name, tmp_path)
-    words = (tmp_path / "vocabulary.txt").read_text().splitlines()
-    (tmp_path / "vocabulary.txt").write_text("\n".join(words[1:]))
-    with pytest.raises(UserError, match="<unknown>"):
-        untrained_clip(tmp_path)
-    (tmp_path / "vocabulary.txt").write_text("\n".join([*words[:-2], "more", *words[-2:]]))
-    with pytest.raises(UserError, match="vocab_size=130"):
-        untrained_clip(tmp_path)
+def test_fresh_weights_differ():
+    assert untrained_clip("tiny").identity != untrained_clip("tiny").identity
+    with pytest.raises(UserError, match="no such folder"):
+        untrained_clip("local-dir:nowhere")

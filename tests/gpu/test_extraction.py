@@ -13,7 +13,7 @@ from ood_lab.detectors.base import DetectorRefusal, checked_score
 from ood_lab.detectors.support.compute_device import computing_on
 from ood_lab.features.cached_extraction import extract
 from ood_lab.models.loading.timm_networks import module_backbone
-from ood_lab.prompts import idlike_backbone
+from ood_lab.prompts import prompt_backbone
 
 pytestmark = pytest.mark.gpu
 
@@ -160,7 +160,7 @@ def test_a_network_stays_on_its_device(device, accelerator, sets, tmp_path):
 
 
 def test_prompts_are_where_their_clip_is(device):
-    backbone = idlike_backbone(load_clip("tiny").to(device), ["ding", "gui"])
+    backbone = prompt_backbone(load_clip("tiny").to(device), ["ding", "gui"], n_outliers=100)
     assert {tensor.device.type for tensor in backbone.state_dict().values()} == {device}
 
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from ood_lab.clip import LocalFeaturesUnsupported
 from ood_lab.common.errors import UserError
 from ood_lab.models import weights_sha256
-from ood_lab.prompts import CoOp, IDLike, LoCoOp, RandomViews, idlike_backbone, prompt_backbone
+from ood_lab.prompts import CoOp, IDLike, LoCoOp, RandomViews, prompt_backbone
 from ood_lab.prompts.idlike import split_views
 
 CLASSES = ["cat", "dog", "great white shark"]
@@ -66,7 +66,7 @@ def locoop(**options):
 
 
 def idlike(**options):
-    backbone = idlike_backbone(seeded(), CLASSES, n_ctx=4, n_outliers=5)
+    backbone = prompt_backbone(seeded(), CLASSES, n_ctx=4, n_outliers=5)
     return IDLike(backbone, SGD, n_selected=2, **options)
 
 

@@ -8,7 +8,7 @@ import torch
 from clip_towers import clip
 from torch.utils.data import DataLoader, Dataset
 
-from ood_lab.prompts import CoOp, IDLike, LoCoOp, idlike_backbone, prompt_backbone
+from ood_lab.prompts import CoOp, IDLike, LoCoOp, prompt_backbone
 
 CLASSES = ["cat", "dog", "great white shark"]
 SGD = functools.partial(torch.optim.SGD, lr=0.1)
@@ -46,7 +46,7 @@ def module(name, cached):
     model = clip("t-vit")  # made by its first use, which draws too
     torch.manual_seed(0)
     if name == "idlike":
-        backbone = idlike_backbone(model, CLASSES, n_ctx=4, n_outliers=5)
+        backbone = prompt_backbone(model, CLASSES, n_ctx=4, n_outliers=5)
         return IDLike(backbone, SGD, n_selected=2)
     backbone = prompt_backbone(model, CLASSES, n_ctx=4)
     return CoOp(backbone, SGD, cache_views=cached) if name == "coop" else LoCoOp(backbone, SGD)

@@ -8,7 +8,7 @@ from clip_towers import clip, images
 from ood_lab.clip import zero_shot_weights
 from ood_lab.common.errors import UserError
 from ood_lab.models import check_contract
-from ood_lab.prompts import idlike_backbone, prompt_backbone
+from ood_lab.prompts import prompt_backbone
 from ood_lab.prompts.learned_texts import ContextPrompts, OutlierPrompts
 
 NAMES = ["great_white_shark", "cat"]
@@ -84,7 +84,6 @@ def test_outlier_prompts_share_all_vectors_but_one():
     ("options", "named"),
     [
         ({"n_ctx": 72}, "the prompt of 'great_white_shark' has 78 tokens, t-vit takes 77"),
-        ({"n_ctx": 0}, "n_ctx=0"),
     ],
 )
 def test_prompts_that_cannot_be(options, named):
@@ -109,7 +108,7 @@ def test_the_head_are_the_texts():
 
 
 def test_only_prompts_can_be_trained():
-    backbone = idlike_backbone(clip("t-vit"), NAMES, n_outliers=3)
+    backbone = prompt_backbone(clip("t-vit"), NAMES, n_outliers=3)
     backbone.train()
     trainable = {n for n, p in backbone.named_parameters() if p.requires_grad}
     assert trainable == {"prompts.ctx", "outliers.ctx", "outliers.tokens"}

@@ -12,6 +12,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ood_lab.common.arguments import Count, Fields, Natural
+from ood_lab.common.grouping import common_start
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.data.datamodules.epoch_sampler import DeviceShare, EpochSampler
@@ -64,11 +65,12 @@ class ConversationRows:
         inputs = self._encode(conversations, images)
         attended = inputs["attention_mask"].bool()
         learned = torch.zeros_like(attended)
-        # Padding on the left moves a prompt's length, so it is counted without any.
+        # Padding on the left moves a prompt's length, so it is counted without any; the end of a
+        # prompt may join what follows it.
         for row, prompt in enumerate(self._unpadded(prompts, images)):
             places = attended[row].nonzero()[:, 0]
             ids = inputs["input_ids"][row, places].tolist()
-            learned[row, places[_common(prompt, ids) :]] = True
+            learned[row, places[common_start(prompt, ids) :]] = True
         if "labels" in inputs and "token_type_ids" in inputs:
             # PaliGemma sees its prompt from both sides, and what it learns from one alone.
             inputs["token_type_ids"] = learned.long()
@@ -88,12 +90,6 @@ class ConversationRows:
         results = self._encode(texts, images)
         rows = zip(results["input_ids"], results["attention_mask"].bool(), strict=True)
         return [ids[mask].tolist() for ids, mask in rows]
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike: the end of a prompt may join what follows it."""
-    pairs = zip(one, other, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 class Prompt(NamedTuple):

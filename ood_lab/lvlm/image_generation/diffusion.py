@@ -16,6 +16,7 @@ from ood_lab.common.file_records import file_sha256
 from ood_lab.common.grouping import grouped
 from ood_lab.lvlm.image_generation.compositions import Orders
 from ood_lab.lvlm.image_generation.prompt_generator import PromptGenerator
+from ood_lab.synthesis.pretrained_models import Dtype
 
 
 @dataclass(eq=False)
@@ -34,7 +35,7 @@ class DiffusionGenerator(PromptGenerator):
 
     path: str | None = None
     arguments: Settings = field(default_factory=dict)
-    dtype: str = "float32"
+    dtype: Dtype = "float32"
     variant: str | None = None
     download: bool = False
 

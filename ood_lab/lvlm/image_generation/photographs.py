@@ -274,7 +274,7 @@ def write_comparison(
 
 def distances_to_natural(
     features: Mapping[str, ImageFeatures],
-    by: Mapping[str, ArrayLike] | None = None,
+    by: Mapping[str, ArrayLike],
     *,
     resampling: Resampling,
 ) -> pd.DataFrame:
@@ -299,7 +299,7 @@ def distances_to_natural(
         if name == NATURAL:
             np.fill_diagonal(cosines, -np.inf)
         nearest = 1 - cosines.max(axis=1)
-        results = clustered_mean(nearest, (by or {}).get(name), resampling=resampling)
+        results = clustered_mean(nearest, by.get(name), resampling=resampling)
         interval = results.estimates()["mean"]
         rows.append((name, len(values), float(nearest.mean()), interval.low, interval.high))
     table = pd.DataFrame(rows, columns=["dataset", "n", "distance", "ci_low", "ci_high"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from unicodedata import numeric
 
 from ood_lab.lvlm.parsers.base import NO, YES, only
 
@@ -13,10 +14,7 @@ CHARACTERS = re.compile(r"[\u3005\u3040-\u30ff\u4e00-\u9fff]")
 MEASURES = (
     "只隻个個匹头頭条條位名辆輛张張台把件棵朵羽艘座间間本枚人つ片颗顆根支枝盏盞架瓶杯块塊幅副"
 )
-_DIGITS = {"零": 0, "〇": 0, "两": 2, "兩": 2} | {
-    c: n for n, c in enumerate("一二三四五六七八九", 1)
-}
-_NUMERALS = "".join(_DIGITS) + "十百"
+_NUMERALS = "零〇两兩一二三四五六七八九十百"
 _NUMERAL = re.compile(
     rf"(?<![第唯统每几数])[{_NUMERALS}]+(?=(?:(?:或者?|到|至|、)[{_NUMERALS}\d]+)?[{MEASURES}])"
     rf"|(?<=[是为為有共:：=])[{_NUMERALS}]+(?=\W|$)"
@@ -106,14 +104,15 @@ def with_digits(text: str) -> str:
     """
 
     def digits(results: re.Match[str]) -> str:
+        numbers = [int(numeric(c)) for c in results[0].replace("两", "兩") if c in _NUMERALS]
         if re.fullmatch(r"[一二三四五六七八九两兩]{2}", results[0].strip()):
-            return "-".join(str(_DIGITS[c]) for c in results[0].strip())
+            return "-".join(map(str, numbers))
         value, unit = 0, 0
-        for character in results[0]:
-            if character in "十百":
-                value, unit = value + max(unit, 1) * (10 if character == "十" else 100), 0
+        for number in numbers:
+            if number >= 10:
+                value, unit = value + max(unit, 1) * number, 0
             else:
-                unit = _DIGITS.get(character, unit)
+                unit = number
         return str(value + unit)
 
     return _NUMERAL.sub(digits, text)

@@ -172,10 +172,8 @@ def _marked(text: str, options: Mapping[str, str], letters: bool) -> str:
         return chr(_TEXTS + places[by_text[" ".join(results[0].lower().split())]])
 
     if letters:
-        capitals, letters_of_any_case = (
-            "".join(options),
-            "".join(options) + "".join(options).lower(),
-        )
+        capitals = "".join(options)
+        letters_of_any_case = capitals + capitals.lower()
         sure = "".join(letter for letter in options if letter not in "AI") or "\ue200"
         unsure = "".join(letter for letter in options if letter in "AI") or "\ue200"
         ways = (

@@ -18,15 +18,14 @@ from ood_lab.lvlm.parsers.chinese_japanese import (
     with_digits,
 )
 from ood_lab.lvlm.parsers.explicit_answers import explicit_answers, settled
-from ood_lab.lvlm.parsers.sentence_claims import is_refusal, said_by_sentences
+from ood_lab.lvlm.parsers.sentence_claims import UNITS, is_refusal, said_by_sentences
 
-_UNITS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 _TEENS = ["ten", "eleven", "twelve", *(f"{unit}teen" for unit in ("thir", "four", "fif", "six"))]
 _TEENS += ["seventeen", "eighteen", "nineteen"]
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-_WORDS = {word: value for value, word in enumerate([*_UNITS, *_TEENS], start=1)}
+_WORDS = {word: value for value, word in enumerate([*UNITS, *_TEENS], start=1)}
 _WORDS |= {word: 10 * value for value, word in enumerate(_TENS, start=2)}
-_UNIT, _TEEN, _TEN = map("|".join, (_UNITS, _TEENS, _TENS))
+_UNIT, _TEEN, _TEN = map("|".join, (UNITS, _TEENS, _TENS))
 _BELOW_100 = rf"(?:(?:{_TEN})(?:[- ](?:{_UNIT}))?|{_TEEN}|{_UNIT})"
 #: From one to ten in other languages that are read.
 _FOREIGN = {

@@ -142,7 +142,9 @@ _NEEDLESS = re.compile(
     "is|are|was|were|does|do|did|the|an?|this|that|in|on|of|image|picture|photo|there|yes|no|or"
     "|please|answer"
 )
-_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+#: Numbers below ten, in words.
+UNITS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_NUMBERS = ("no", *UNITS, "ten")
 _COUNTED = rf"\b(\d+|{'|'.join(_NUMBERS)})\s+(?:[a-z]+\s+)?"
 
 
@@ -232,15 +234,12 @@ def _comparison(clause: str, things: tuple[str, str]) -> str | None:
     if results := re.search(bare, clause):
         return NO if results[1] else YES
     counts = [re.search(_COUNTED + thing, clause) for thing in (a, b)]
-    reply = [_count(results[1]) for results in counts if results]
+    words = [results[1] for results in counts if results]
+    reply = [int(word) if word.isdigit() else _NUMBERS.index(word) for word in words]
     if len(reply) == 2:
         return YES if reply[0] > reply[1] else NO
     same = r"\b(?:equal|same number|as many|equally many)\b"
     return NO if re.search(same, clause) else None
-
-
-def _count(reply: str) -> int:
-    return int(reply) if reply.isdigit() else _NUMBERS.index(reply)
 
 
 def _echo(clause: str, question: str) -> str | None:

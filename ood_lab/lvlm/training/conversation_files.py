@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from torch.utils.data import Dataset
 from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_files import load_rgb
-from ood_lab.lvlm.chat.base import Message
 from ood_lab.lvlm.questions.question_files import read_json_list
 from ood_lab.lvlm.training.examples import Chats, Conversation, Example
 
@@ -24,6 +22,7 @@ _ROLES = {
 }
 #: Where the image stands in a text.
 _MARK = "<image>"
+_IMAGE = {"type": "image"}
 
 
 class ChatFile(Dataset[Example]):
@@ -43,8 +42,6 @@ class ChatFile(Dataset[Example]):
 
     def __init__(self, path: str | Path) -> None:
         file = Path(path)
-        if not file.is_file():
-            raise UserError(f"there is no file of conversations '{file}'")
         self._entries = [
             _entry(record, file, number) for number, record in enumerate(read_json_list(file), 1)
         ]
@@ -82,69 +79,40 @@ def _entry(record: Any, file: Path, number: int) -> tuple[Path | None, list[Conv
         else:
             images = [record["image"]] if record.get("image") else []
             turns = [(turn["from"], turn["value"]) for turn in record["conversations"]]
-        messages = [_message(role, content, where) for role, content in turns]
+        messages: list[Fields] = [
+            {"role": _ROLES[role], "content": _parts(content)} for role, content in turns
+        ]
+        path = file.parent / images[0] if images else None
     except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{where}, has neither messages nor conversations: {error!r}") from error
-    marks = [i for i, (_, content) in enumerate(turns) for _ in range(_marks(content))]
-    path = _image(images, marks, file.parent, where)
+        raise UserError(
+            f"{where}, has neither messages nor conversations of {', '.join(_ROLES)} with the "
+            f"path of an image: {error!r}"
+        ) from error
+    marked = [m for m in messages for part in m["content"] if part == _IMAGE]
+    if len(images) > 1 or len(marked) > len(images):
+        raise UserError(
+            f"{where}, names {len(images)} images and shows {len(marked)} in its text: one is "
+            "the most, and what is shown needs a name"
+        )
     if path is not None:
-        messages = _with_image(messages, marks, where)
+        if not path.is_file():
+            raise UserError(f"{where}: there is no image '{path}'")
+        of_user = [message for message in messages if message["role"] == "user"]
+        if not of_user or any(message["role"] != "user" for message in marked):
+            raise UserError(f"{where}: an image belongs to a turn of the user")
+        if not marked:
+            of_user[0]["content"].insert(0, _IMAGE)
     ends = [end for end, message in enumerate(messages, 1) if message["role"] == "assistant"]
-    if not ends:
-        raise UserError(f"{where}, has no turn of the assistant: there is nothing to learn")
-    if any(message["role"] == "assistant" and not _said(message) for message in messages):
-        raise UserError(f"{where}, has an empty turn of the assistant")
+    replies = ["".join(part["text"] for part in messages[end - 1]["content"]) for end in ends]
+    if not replies or not all(map(str.strip, replies)):
+        raise UserError(f"{where}, has no turn of the assistant, or an empty one: nothing to learn")
     return path, [messages[:end] for end in ends]
 
 
-def _image(images: list[Any], marks: list[int], folder: Path, where: str) -> Path | None:
-    if len(images) > 1:
-        raise UserError(f"{where}, has {len(images)} images; one is the most")
-    if len(marks) > 1:
-        raise UserError(f"{where}, marks {len(marks)} images with <image>; one is the most")
-    if marks and not images:
-        raise UserError(f"{where}, has an <image> in its text, but names no image")
-    if not images:
-        return None
-    if not isinstance(images[0], str):
-        raise UserError(f"{where}: give the path of the image, not {type(images[0]).__name__}")
-    path = folder / images[0]
-    if not path.is_file():
-        raise UserError(f"{where}: there is no image '{path}'")
-    return path
-
-
-def _message(role: str, content: Any, where: str) -> Fields:
-    """Text without marks of the image, which is a part of its own."""
-    if role not in _ROLES:
-        raise UserError(f"{where}: unknown role '{role}'; known are {', '.join(_ROLES)}")
+def _parts(content: Any) -> list[Fields]:
+    """The image, where the content shows one, and its texts."""
     if isinstance(content, str):
-        parts = [{"type": "text", "text": content.replace(_MARK, "").strip()}]
-    else:
-        parts = [{"type": "text", "text": p["text"]} for p in content if p["type"] == "text"]
-    return {"role": _ROLES[role], "content": parts}
-
-
-def _marks(content: Any) -> int:
-    """How many images a turn says it shows."""
-    if isinstance(content, str):
-        return content.count(_MARK)
-    return sum(part["type"] == "image" for part in content)
-
-
-def _said(message: Message) -> str:
-    return "".join(part["text"] for part in message["content"] if part["type"] == "text").strip()
-
-
-def _with_image(messages: Sequence[Message], marks: list[int], where: str) -> list[Fields]:
-    """The message that has the mark, or the user's first, begins with the image."""
-    of_user = [i for i, message in enumerate(messages) if message["role"] == "user"]
-    if not of_user or not set(marks) <= set(of_user):
-        raise UserError(f"{where}: an image belongs to a turn of the user")
-    first = marks[0] if marks else of_user[0]
-    return [
-        {**message, "content": [{"type": "image"}, *message["content"]]}
-        if i == first
-        else {**message}
-        for i, message in enumerate(messages)
-    ]
+        text = {"type": "text", "text": content.replace(_MARK, "").strip()}
+        return [*[_IMAGE] * content.count(_MARK), text]
+    texts = [{"type": "text", "text": p["text"]} for p in content if p["type"] == "text"]
+    return [*[_IMAGE for part in content if part["type"] == "image"], *texts]

@@ -47,16 +47,11 @@ class VlmTuning(L.LightningModule):
     ) -> None:
         super().__init__()
         self.model = with_lora(model, lora) if lora else model
-        self._has_adapters = bool(lora)
+        self._lora = lora
         self.processor = processor
         self._make_optimizer = optimizer
         self._make_scheduler = scheduler
-        if lora is None:
-            self.thaw(train)
-
-    def thaw(self, train: Literal["all", "projector", "language"]) -> None:
-        """Chooses the parameters that are trained."""
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in model.named_parameters() if lora is None else ():
             tower = any(part in name for part in _TOWERS)
             projector = any(part in name for part in _PROJECTORS)
             wanted = {"all": True, "projector": projector, "language": not tower}[train]
@@ -117,7 +112,7 @@ class VlmTuning(L.LightningModule):
         Adapters of LoRA are merged into the weights.
         """
         transformers.logging.disable_progress_bar()  # a bar of one shard tells nothing
-        model = self.model.merge_and_unload() if self._has_adapters else self.model
+        model = self.model.merge_and_unload() if self._lora else self.model
         model.save_pretrained(folder)
         self.processor.save_pretrained(folder)
         for file in folder.iterdir():

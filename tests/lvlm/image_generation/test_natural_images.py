@@ -11,6 +11,7 @@ def test_the_ratio_is_one_for_images_as_near_as_natural_ones():
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     table = distances_to_natural(
         {"natural": features[:100], "made": features[100:], "far": -features[:2]},
+        {},
         resampling=Resampling(),
     )
     ratio = table.set_index("dataset")["ratio"]

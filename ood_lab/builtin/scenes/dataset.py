@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from ood_lab.builtin.scenes.scene import RENDERER, Scene
 from ood_lab.builtin.scenes.scene_sampling import check_size, sample_scene
 from ood_lab.builtin.vessels.datasets import GRID, RenderedImages
 from ood_lab.builtin.vessels.scene import generator, pick
+from ood_lab.common.file_records import text_sha256
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.pixel_cache import KeptImages
 from ood_lab.schema.arrays import Bools, PixelArray
@@ -50,8 +50,7 @@ class RenderedScenes(RenderedImages):
     Args:
         name: see ``ImageDataset``; also names the random stream.
         rows: one per image.
-        labels: one per image.
-        classes: see ``ImageDataset``.
+        classes: the places; empty = every label is -1.
         seed: base seed.
         size: height and width of the images, pixels.
         prefix: of the names of the two columns of levels.
@@ -61,7 +60,6 @@ class RenderedScenes(RenderedImages):
         self,
         name: str,
         rows: Sequence[_Row],
-        labels: Sequence[int],
         classes: list[str],
         seed: int,
         size: int,
@@ -77,16 +75,15 @@ class RenderedScenes(RenderedImages):
         table = pd.DataFrame(
             {
                 "path": [f"scenes://{name}/{i}" for i in range(len(rows))],
-                "label": labels,
+                "label": [classes.index(row.place) if classes else UNKNOWN for row in rows],
                 "place": [row.place for row in rows],
                 "style": [row.style for row in rows],
                 semantic: [row.semantic_level for row in rows],
                 covariate: [STYLES[row.style].level for row in rows],
             }
         )
-        digest = hashlib.sha256(repr((RENDERER, self._stream, seed, size)).encode())
-        digest.update(table.to_csv().encode())
-        super().__init__(name, table, classes, digest.hexdigest())
+        settings = repr((RENDERER, self._stream, seed, size))
+        super().__init__(name, table, classes, text_sha256(settings + table.to_csv()))
 
     def scene(self, index: int) -> Scene:
         """Everything that row ``index`` shows."""
@@ -152,8 +149,7 @@ class ScenesDataset(RenderedScenes):
             style = pick(rng, STYLES_OF_LEVEL[covariate if second < restyled else 0])
             place = _PLACES[index % len(_PLACES)]
             rows.append(_Row(place, style, semantic if first < breaks else 0))
-        labels = [index % len(_PLACES) for index in range(n)]
-        super().__init__(name, rows, labels, list(_PLACES), seed, size)
+        super().__init__(name, rows, list(_PLACES), seed, size)
 
 
 class ScenesGrid(RenderedScenes):
@@ -187,7 +183,7 @@ class ScenesGrid(RenderedScenes):
             semantic, covariate = cells[index % len(cells)]
             style = pick(generator(seed, index, f"scenes/{name}/row"), STYLES_OF_LEVEL[covariate])
             rows.append(_Row(_PLACES[index // len(cells) % len(_PLACES)], style, semantic))
-        super().__init__(name, rows, [UNKNOWN] * n, [], seed, size, prefix)
+        super().__init__(name, rows, [], seed, size, prefix)
 
 
 class ShiftedScenes(ScenesGrid):

@@ -165,9 +165,9 @@ class SceneRenderer:
         length = rng.uniform(self.share[0], self.share[1]) * self.size
         words = [axis.true for axis in (concept.state, concept.action) if axis]
         states = THINGS[concept.name].states
-        state = next((word for word in words if states and word in states.words), None)
+        state = next((word for word in words if word in states.words), None)
         colour = next((w for w in words if w != state and w in COLOURS), None)
-        if colour and states and states.colourless:
+        if colour and states.colourless:
             state = states.other(states.colourless)
         return ObjectRequest(concept.name, colour, state, length)
 
@@ -176,9 +176,7 @@ def _shows(name: str, word: str) -> bool:
     thing = THINGS.get(name)
     if thing is None:
         return False
-    return word in (thing.states.words if thing.states else ()) or (
-        bool(thing.colours) and word in COLOURS
-    )
+    return word in thing.states.words or (bool(thing.colours) and word in COLOURS)
 
 
 def _shown(composition: Composition, scene: Scene) -> tuple[Attributes, Attributes]:

@@ -112,17 +112,20 @@ class ScenePlace:
 
     Attributes:
         group: broader kind of place.
-        indoors: has a roof.
         paint: its backdrop.
         surfaces: where things may be.
         prior: relative frequency of what is expected there, by name of the thing.
     """
 
     group: str
-    indoors: bool
     paint: Callable[[Canvas], None]
     surfaces: tuple[Surface, ...]
     prior: Mapping[str, float]
+
+    @property
+    def indoors(self) -> bool:
+        """Has a roof."""
+        return self.group in ("home", "public")
 
 
 def _place(name: str, entry: Settings) -> ScenePlace:
@@ -133,7 +136,6 @@ def _place(name: str, entry: Settings) -> ScenePlace:
         paint = globals()[name.replace(" ", "_")]
     return ScenePlace(
         entry["group"],
-        entry["group"] in ("home", "public"),
         paint,
         tuple(Surface(*surface) for surface in entry["surfaces"]),
         entry["prior"],

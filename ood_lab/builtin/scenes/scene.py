@@ -98,6 +98,6 @@ class Scene:
         shown = {}
         if item.look.colour and style.coloured:
             shown["colour"] = item.look.colour
-        if thing.states and (style.coloured or not thing.states.by_colour):
+        if item.look.state and (style.coloured or not thing.states.by_colour):
             shown[thing.states.kind] = item.look.state
         return shown

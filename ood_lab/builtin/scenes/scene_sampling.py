@@ -10,14 +10,13 @@ from functools import cache
 
 import numpy as np
 
-from ood_lab.builtin.scenes.covariate_styles import SIZES, STYLES
+from ood_lab.builtin.scenes.covariate_styles import SIZES
 from ood_lab.builtin.scenes.places import PLACES, Surface, things_at
 from ood_lab.builtin.scenes.scene import Scene, SceneObject, Setting
 from ood_lab.builtin.scenes.sprite import Look, draw, extent
 from ood_lab.builtin.scenes.things import THINGS
 from ood_lab.builtin.vessels.scene import pick
 from ood_lab.common.errors import UserError
-from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import RandomStream
 from ood_lab.schema.arrays import Bools
 
@@ -222,7 +221,7 @@ def sample_scene(
 
     Args:
         rng: of everything that is drawn.
-        size: height and width of the image, pixels.
+        size: height and width of the image, pixels, see :func:`check_size`.
         place: key of ``PLACES``; None = any, all equally likely.
         style: key of ``STYLES``.
         semantic_level: 0 to 5, see :func:`~ood_lab.builtin.scenes.places.level_of`.
@@ -230,13 +229,8 @@ def sample_scene(
         objects: fewest and most objects in all; as many as are wanted at least.
 
     Raises:
-        UserError: a size that no style can paint, an unknown place, style or thing, or objects
-            that find no room.
+        UserError: objects that find no room.
     """
-    check_size(size)
-    check_known([place], PLACES, "scenes: no place is called '{name}'")
-    check_known([style], STYLES, "scenes: no style is called '{name}'")
-    check_known([wish.thing for wish in wanted], THINGS, "scenes: nothing is called '{name}'")
     place = place or pick(rng, tuple(PLACES))
     setting = _setting(rng)
     count = max(int(rng.integers(objects[0], objects[1] + 1)), len(wanted))
@@ -290,11 +284,13 @@ def _look(rng: RandomStream, wish: ObjectRequest, size: int, lamp: float) -> Loo
     thing = THINGS[wish.thing]
     # One draw a property, whatever was asked for: nothing else moves when a wish changes.
     draws = rng.random(11).tolist()
+    wide, high, deep = (2.0 * draw - 1.0 for draw in draws[4:7])
+    red, green, blue = (0.1 * draw - 0.05 for draw in draws[7:10])
     near = SMALLEST * (size / 2 / SMALLEST) ** draws[0]
     length = wish.length or min(max(near * thing.bulk, SMALLEST), size / 2)
-    state = wish.state or _one_of(thing.states.words if thing.states else (), draws[1])
+    state = wish.state or _one_of(thing.states.words, draws[1])
     colour = wish.colour or _one_of(thing.colours, draws[2])
-    if thing.states and state == thing.states.colourless:
+    if state == thing.states.colourless:
         colour = ""
     return Look(
         thing=wish.thing,
@@ -303,8 +299,8 @@ def _look(rng: RandomStream, wish: ObjectRequest, size: int, lamp: float) -> Loo
         size=math.ceil(length / extent(wish.thing, state)),
         angle=0.0 if thing.upright else 0.16 * (draws[3] - 0.5),
         mirrored=draws[10] < 0.5,
-        proportions=(2.0 * draws[4] - 1.0, 2.0 * draws[5] - 1.0, 2.0 * draws[6] - 1.0),
-        tint=(0.1 * draws[7] - 0.05, 0.1 * draws[8] - 0.05, 0.1 * draws[9] - 0.05),
+        proportions=(wide, high, deep),
+        tint=(red, green, blue),
         lamp=lamp,
     )
 

@@ -45,7 +45,7 @@ class Look:
 
 
 class Sprite(NamedTuple):
-    """The pixels of an object, cropped to where it is; all read-only.
+    """The pixels of an object, cropped to where it is; remembered, so nobody may change them.
 
     Attributes:
         left: columns cut off on the left of its square.
@@ -105,10 +105,7 @@ def _cropped(alpha: Array, colour: Array, light: Array) -> Sprite:
     top, left = int(rows[0]), int(columns[0])
     part = (slice(top, int(rows[-1]) + 1), slice(left, int(columns[-1]) + 1))
     colours = colour[(slice(None), *part)]
-    sprite = Sprite(left, top, alpha[part], colours, light[part], alpha[part] >= 0.5)
-    for array in (sprite.alpha, sprite.colour, sprite.light, sprite.mask):
-        array.setflags(write=False)
-    return sprite
+    return Sprite(left, top, alpha[part], colours, light[part], alpha[part] >= 0.5)
 
 
 @cache

@@ -133,7 +133,7 @@ Spot = Literal["floor", "top", "wall", "sky", "water"]
 
 @dataclass(frozen=True)
 class States:
-    """Two states of a thing, of which every object shows one.
+    """Two states of a thing, of which every object shows one; or none.
 
     Attributes:
         words: the two, adjectives (``open``) or, for an action, bare verbs (``wave``).
@@ -143,11 +143,11 @@ class States:
         colourless: the one in which a thing shows nothing of its colour.
     """
 
-    words: Sequence[str]
+    words: Sequence[str] = ()
     kind: Literal["state", "action"] = "state"
     by_colour: bool = False
     spots: Mapping[str, Sequence[Spot]] = field(default_factory=dict)
-    colourless: str = ""
+    colourless: str | None = None
 
     def other(self, word: str) -> str:
         """The state that it is not in."""
@@ -164,7 +164,7 @@ class Thing:
         spots: where it belongs, best first; a place without any of these puts it on the floor.
         colours: words for what it may be painted in; the attribute ``colour``. Empty: a thing
             of fixed colours, without that attribute.
-        states: two states, or None.
+        states: two states, or none.
         bulk: size relative to other things at the same distance.
         group: chance that there are several of it together.
         upright: it never leans.
@@ -174,14 +174,14 @@ class Thing:
     draw: PartsDrawer
     spots: Sequence[Spot]
     colours: Sequence[str] = ()
-    states: States | None = None
+    states: States = States()
     bulk: float = 1.0
     group: float = 0.15
     upright: bool = False
 
     def belongs(self, state: str) -> Sequence[Spot]:
         """Where it belongs in a state, best first."""
-        return self.states.spots.get(state, self.spots) if self.states else self.spots
+        return self.states.spots.get(state, self.spots)
 
 
 _TABLE = packaged_table(__package__, "things.yaml")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from ood_lab.builtin.vessels.scene import (
     sample_vessel_scene,
 )
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import text_sha256
 from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import RandomStream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, ValueNames
@@ -98,11 +98,10 @@ class RenderedVessels(RenderedImages):
             "noun": [scene.noun for scene in scenes],
             "style": [scene.style for scene in scenes],
         }
-        digest = hashlib.sha256(repr((RENDERER, stream, seed, classes)).encode())
-        digest.update(repr(scenes).encode())
-        digest.update(pd.DataFrame(columns).to_csv().encode())
+        settings = repr((RENDERER, stream, seed, classes))
+        identity = text_sha256(settings + repr(scenes) + pd.DataFrame(columns).to_csv())
         table = pd.DataFrame({**described, **columns})
-        super().__init__(name, table, classes, digest.hexdigest(), names)
+        super().__init__(name, table, classes, identity, names)
 
     def _render(self, index: int) -> PixelArray:
         return render(self._scenes[index], self.texture(index))

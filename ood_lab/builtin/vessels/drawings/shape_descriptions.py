@@ -3,7 +3,8 @@
 A number is a sum such as ``0.4 wide - 0.02 p0 + 0.1`` of the proportions ``p0, p1, p2`` in [-1, 1]
 and of values that were named before. A shape is one of:
 
-- ``[ellipse, [x, y], [rx, ry]]``: a function of ``signed_distances`` and its arguments;
+- ``[ellipse, [x, y], [rx, ry]]``: a function of ``signed_distances`` and its arguments; a strip is
+  a ``box`` with the half size 9, what is above or below a height a ``half_plane``;
 - ``[union, SHAPE, SHAPE]``, ``[both, ...]``, ``[minus, SHAPE, HOLE, ...]``;
 - ``[grown, 0.05, SHAPE]``: wider by that much on every side;
 - ``[mirrored, SHAPE]``: on the right and the left; ``[moved, [x, y], SHAPE]``;

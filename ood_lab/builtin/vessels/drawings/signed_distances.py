@@ -121,29 +121,9 @@ def minus(distance: Array, *holes: Array) -> Array:
     return both(distance, *(-hole for hole in holes))
 
 
-def column(u: Array, v: Array, x: float, half: float) -> Array:
-    """A vertical strip of the whole height about ``x``, ``half`` on either side."""
-    return np.abs(u - x) - half
-
-
-def row(u: Array, v: Array, y: float, half: float) -> Array:
-    """A horizontal strip of the whole width about ``y``, ``half`` on either side."""
-    return np.abs(v - y) - half
-
-
 def rows(u: Array, v: Array, pitch: float, half: float) -> Array:
     """Horizontal strips of the whole width, ``pitch`` apart, ``half`` on either side."""
     return np.abs(np.mod(v, pitch) - pitch / 2) - half
-
-
-def above(u: Array, v: Array, y: float) -> Array:
-    """Everything above ``y``."""
-    return y - v
-
-
-def below(u: Array, v: Array, y: float) -> Array:
-    """Everything below ``y``."""
-    return v - y
 
 
 def half_plane(u: Array, v: Array, through: Coordinates, normal: Coordinates) -> Array:

@@ -87,7 +87,7 @@ class Backbone(KeyedModule):
 
     name: str = "backbone"
     head: nn.Linear | None
-    widths: tuple[int, int] | None = None
+    widths: tuple[int, int] = (0, 0)
     normalised: bool = False
     data_config: DataConfig
     transform: Transform
@@ -110,12 +110,12 @@ class Backbone(KeyedModule):
     @property
     def num_features(self) -> int:
         """D, 0 where it gives no features."""
-        return self.head.in_features if self.head is not None else (self.widths or (0, 0))[0]
+        return self.head.in_features if self.head is not None else self.widths[0]
 
     @property
     def num_classes(self) -> int:
         """C, 0 where it gives no logits."""
-        return self.head.out_features if self.head is not None else (self.widths or (0, 0))[1]
+        return self.head.out_features if self.head is not None else self.widths[1]
 
     @property
     def gives(self) -> frozenset[Part]:

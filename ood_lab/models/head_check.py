@@ -54,20 +54,13 @@ def check_contract(backbone: Backbone) -> None:
         scale = max(1.0, float(logits.abs().max()))
         error = largest_difference(expected, logits)
         if error > max(1e-4, 16 * torch.finfo(weight.dtype).eps) * scale:
+            net = backbone.net if isinstance(backbone, WrappedBackbone) else backbone
+            makers = ", ".join(reading_of(net, image, backbone.name).names)
             raise UserError(
                 f"the head of {backbone.name} does not make its logits: weight times features "
-                f"plus bias is off by {error:.2g}; {_advice(backbone, image)}"
+                f"plus bias is off by {error:.2g}; the layers that do: {makers or 'none'}; "
+                "model.head=null finds out what the network gives"
             )
-
-
-def _advice(backbone: Backbone, image: Tensor) -> str:
-    net = backbone.net if isinstance(backbone, WrappedBackbone) else backbone
-    if names := reading_of(net, image, backbone.name).names:
-        return f"the layer that does: {', '.join(names)}"
-    return (
-        "no linear layer does (several heads averaged, or a scale after the last layer?): "
-        "model.head=null finds out what the network gives"
-    )
 
 
 def _check_shapes(backbone: Backbone, output: Output) -> None:

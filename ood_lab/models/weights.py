@@ -202,8 +202,9 @@ def _check_fit(source: Tensors, target: Tensors, problem: str) -> None:
         rows = {(source[k].shape[:1], target[k].shape[:1]) for k in other}
         if len(rows) == 1 and len(other) <= 2 and old[1:] == new[1:]:
             remedy = (
-                f"is it a checkpoint for {old[0]} classes instead of {new[0]}? train.py "
-                "fits a head for yours; eval.py with model.weights=FILE scores its own"
+                f"is it a checkpoint for {old[0]} classes instead of {new[0]}? train.py fits a "
+                "head for yours; eval.py with model.weights=FILE scores its own, with "
+                f"model.net.KEY={old[0]} for a network that does not come with as many"
             )
         raise UserError(
             f"{problem}: {len(other)} of {len(target)} tensors have another shape, "

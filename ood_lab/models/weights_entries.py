@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,8 +18,8 @@ from ood_lab.common.grouping import without_keys
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.models.weights_formats import Checkpoint, read_weights, say, weight_lists, weight_sets
 
-#: What training code puts before the names of a network's tensors.
-_PREFIXES = ("module.", "model.", "_orig_mod.", "net.", "backbone.")
+#: What training code puts before the names of the network's tensors, and not of another's.
+_PREFIXES = {"", "module", "model", "net", "backbone"}
 #: What torch.compile, FSDP and others put into names, between any two words.
 _MARKS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
 #: Words anywhere in a name that may be those of a wrapper.
@@ -163,19 +163,31 @@ def _empty(checkpoint: Checkpoint, path: Path) -> str:
 
 
 def _candidates(place: str, tensors: Tensors, target: Tensors) -> Iterator[_Candidate]:
-    """One set of weights under every pair of prefixes, and with all wrappers' words left out."""
-    source = {_unmarked(k): v for k, v in tensors.items()}
-    by_name = {_unmarked(k): k for k in target}
-    plain = list(by_name)
-    usual = [p for p in _prefix_chains(plain) if all(t.startswith(p) for t in plain)]
-    for new in usual:
-        for old in _own_prefixes(source, [name[len(new) :] for name in plain]):
-            renamed = {new + k[len(old) :]: v for k, v in source.items() if k.startswith(old)}
-            yield _candidate(place, old, {by_name.get(k, k): v for k, v in renamed.items()}, target)
-    bare, wanted = _bare(source), _bare(plain)
-    if len(bare) == len(source) and len(wanted) == len(plain):
-        both = {by_name[wanted[k]]: source[bare[k]] for k in wanted if k in bare}
-        yield _candidate(place, "", both, target)
+    """One set of weights under the names of a network, by what the file has before these names.
+
+    Words of wrappers do not count where names differ without them, too.
+    """
+    source = {_without(_MARKS, k): v for k, v in tensors.items()}
+    by_name = {_without(_MARKS, k): k for k in target}
+    by_words = {_without(_WRAPPERS, name): k for name, k in by_name.items()}
+    unique = len(by_words) == len(by_name)
+
+    def renamed(name: str) -> str:
+        plain = by_words.get(_without(_WRAPPERS, name), name) if unique else name
+        return by_name.get(name, plain)
+
+    # A name of one word, such as ``weight``, is at the end of too many others to tell.
+    ends = {name for name in [*target][:1] + [*target][-1:] if "." in name}
+    prefixes = {""}
+    for name in source:
+        cuts = [dot.end() for dot in re.finditer(r"\.", name)]
+        prefixes |= {name[:cut] for cut in cuts if renamed(name[cut:]) in ends}
+    for prefix in sorted(prefixes, key=lambda prefix: (-len(prefix), prefix)):
+        inside = {k.removeprefix(prefix): v for k, v in source.items() if k.startswith(prefix)}
+        network = {renamed(k): v for k, v in inside.items()}
+        if len(network) < len(inside):
+            network = {by_name.get(k, k): v for k, v in inside.items()}
+        yield _candidate(place, prefix, network, target)
 
 
 def _unnamed_averages(
@@ -202,13 +214,9 @@ def _candidate(place: str, prefix: str, tensors: Tensors, target: Tensors) -> _C
     return _Candidate(label, place, prefix, tensors, len(hits), fits)
 
 
-def _unmarked(name: str) -> str:
-    return ".".join(word for word in name.split(".") if word not in _MARKS)
-
-
-def _bare(names: Iterable[str]) -> dict[str, str]:
-    """Names without any word of a wrapper, and what each was."""
-    return {".".join(w for w in name.split(".") if w not in _WRAPPERS): name for name in names}
+def _without(left_out: Collection[str], name: str) -> str:
+    """A name without some of its words."""
+    return ".".join(word for word in name.split(".") if word not in left_out)
 
 
 def _distinct(candidates: list[_Candidate], names: list[str]) -> list[_Candidate]:
@@ -237,7 +245,7 @@ def _chosen(candidates: list[_Candidate], checkpoint: Checkpoint, path: Path) ->
     pool = averaged or candidates
     places = [place for place in _USUAL if any(c.place == place for c in pool)]
     pool = [c for c in pool if c.place == places[0]] if places else pool
-    usual = [c for c in pool if c.prefix in _prefix_chains([c.prefix])]
+    usual = [c for c in pool if {*c.prefix.split(".")} <= _PREFIXES]
     taken, labels = (usual or pool)[0], [c.label for c in candidates]
     if len(candidates) == 1:
         return taken.tensors
@@ -254,25 +262,3 @@ def _chosen(candidates: list[_Candidate], checkpoint: Checkpoint, path: Path) ->
         f"{listed(labels[:5])}: model.weights_entry={labels[0]} takes those",
     )
     return taken.tensors
-
-
-def _own_prefixes(source: Tensors, target: list[str]) -> list[str]:
-    """Prefixes of the names of the network: known chains, and what is before a name.
-
-    A name of one word, such as ``weight``, is at the end of too many others to tell.
-    """
-    anchors = [name for name in (target[0], target[-1]) if "." in name] if target else []
-    prefixes = {k[: -len(a)] for k in source for a in anchors if k.endswith(f".{a}")}
-    chains = _prefix_chains(source)
-    return chains + sorted(prefixes - set(chains), key=lambda prefix: (len(prefix), prefix))
-
-
-def _prefix_chains(names: Iterable[str]) -> list[str]:
-    """Every chain of known prefixes that starts some name, the empty one first."""
-    chains = {""}
-    for name in names:
-        chain = ""
-        while prefix := next((p for p in _PREFIXES if name[len(chain) :].startswith(p)), None):
-            chain += prefix
-            chains.add(chain)
-    return sorted(chains, key=len)

@@ -122,7 +122,12 @@ def _parts(path: Path) -> list[Path]:
 
 
 def _read(path: Path) -> Checkpoint:
-    _check_exists(path)
+    if not path.exists():
+        raise missing_path(path)
+    if path.is_dir():
+        files = sorted(str(file) for file in path.iterdir() if file.suffix in _SUFFIXES)
+        named = f"name a file in it, such as {first_of(files)}" if files else "it holds no weights"
+        raise UserError(f"{path} is a folder, not a file of weights: {named}")
     with reported_as(f"{path} cannot be read: {{reason}}", OSError):
         what = foreign_format(path)
     if what:
@@ -194,12 +199,3 @@ def _without_objects(path: Path) -> Checkpoint | None:
     except Exception:  # refused by its caller, who says what is wrong with it
         return None
     return content if isinstance(content, dict) else None
-
-
-def _check_exists(path: Path) -> None:
-    if not path.exists():
-        raise missing_path(path)
-    if path.is_dir():
-        files = sorted(str(file) for file in path.iterdir() if file.suffix in _SUFFIXES)
-        named = f"name a file in it, such as {first_of(files)}" if files else "it holds no weights"
-        raise UserError(f"{path} is a folder, not a file of weights: {named}")

@@ -84,7 +84,7 @@ def test_an_entry_that_is_not_there_and_several_that_are(tmp_path):
     with pytest.raises(UserError, match=r"weights_entry=emma: .* has state_dict and state"):
         taken(LAYOUTS["timm"][0], path, "emma")
     pair = named("teacher.", EMA) | named("student_a.", RAW)
-    choose = r"several such networks.*weights_entry=(state_dict\.)?teacher"
+    choose = r"several such networks.*weights_entry=(state_dict\.)?student_a"
     with pytest.raises(UserError, match=choose):
         taken({"state_dict": pair}, path)
     assert taken({"state_dict": pair}, path, "student_a") == "raw"

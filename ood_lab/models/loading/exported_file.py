@@ -41,7 +41,6 @@ def exported_backbone(path: str | Path, **settings: Unpack[NetworkSettings]) -> 
         net,
         data_config=data_config,
         name=place.name,
-        remedy="eval.py without ckpt scores it unchanged",
         **settings,
     )
     backbone.differentiable = False

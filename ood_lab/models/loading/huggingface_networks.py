@@ -21,7 +21,13 @@ from ood_lab.models.loading.head_search import reading_of
 from ood_lab.models.loading.headless_networks import FITTED
 from ood_lab.models.loading.hub_models import model_folder
 from ood_lab.models.loading.timm_networks import module_backbone
-from ood_lab.models.loading.wrapped_network import KEYWORD, NO_HEAD, OUTPUT, WrappedBackbone
+from ood_lab.models.loading.wrapped_network import (
+    KEYWORD,
+    NO_HEAD,
+    OUTPUT,
+    Reading,
+    WrappedBackbone,
+)
 from ood_lab.models.trial_passes import random_batch
 
 #: Files that say what an image processor does.
@@ -51,27 +57,25 @@ def hf_backbone(
             logits that are not those of one linear layer.
     """
     folder, named = model_folder(path, "model.path", download), f"model.path={path}"
-    transformers = _transformers()
+    _transformers()
     if not (folder / "config.json").is_file():
         raise UserError(f"{named} holds no config.json: name the folder of a model")
-    transform = ProcessorTransform(_processor(transformers, folder, named))
+    transform = ProcessorTransform(_processor(folder, named))
     config = transform.data_config(named)
-    if head in (*FITTED, NO_HEAD):
-        net: _Classifier = _features(transformers, folder, named)
-        _try(net, config, named, NO_HEAD)
+    headless = head in (*FITTED, NO_HEAD)
+    fresh: list[str] = []
+    if headless:
+        net: _Classifier = _features(folder, named)
     else:
-        net, fresh = _classifier(transformers, folder, named, num_classes)
-        layers = _try(net, config, named)
-        head = head or (layers[0] if len(layers) == 1 else None)
-        head_names = (head,) if head else tuple(layers)
-        if lost := [
-            k for k in fresh if num_classes is None or not f"model.{k}".startswith(head_names)
-        ]:
-            raise UserError(
-                f"{named} is not an image classifier: its files lack {lost[0]}. "
-                "model.head=linear|nearest_mean fits a head on its features, model.head=none takes "
-                "only these"
-            )
+        net, fresh = _classifier(folder, named, num_classes)
+    reading = _try(net, config, named, NO_HEAD if headless else head)
+    of_head = () if num_classes is None else tuple(reading.names)
+    if lost := [key for key in fresh if not f"model.{key}".startswith(of_head)]:
+        raise UserError(
+            f"{named} is not an image classifier: its files lack {lost[0]}. "
+            "model.head=linear|nearest_mean fits a head on its features, model.head=none takes "
+            "only these"
+        )
     backbone = module_backbone(
         net,
         head,
@@ -79,11 +83,12 @@ def hf_backbone(
         data_config=config,
         classes=classes,
         name=Path(path).name,
-        features=f"{KEYWORD}{OUTPUT}" if isinstance(net, _Features) else None,
+        features=f"{KEYWORD}{OUTPUT}" if headless else None,
         classifier=True,
+        reading=None if headless else reading,
     )
     backbone.transform = transform
-    if not isinstance(net, _Features):
+    if not headless:
         config_of_model: Any = net.model.config
         backbone.fresh_head = bool(fresh)
         names = [] if fresh else [name for _, name in sorted(config_of_model.id2label.items())]
@@ -161,10 +166,10 @@ class _Features(_Classifier):
 _OPTIONS = {"local_files_only": True, "dtype": torch.float32, "output_loading_info": True}
 
 
-def _features(transformers: ModuleType, folder: Path, named: str) -> _Features:
+def _features(folder: Path, named: str) -> _Features:
     """The model without a head; a pooling layer whose weights its files lack is taken out."""
     with _one_line(named):
-        model, report = transformers.AutoModel.from_pretrained(folder, **_OPTIONS)
+        model, report = _transformers().AutoModel.from_pretrained(folder, **_OPTIONS)
     lost = sorted(report["missing_keys"])
     if any(key.startswith("pooler.") for key in lost):
         model.pooler = None
@@ -173,12 +178,10 @@ def _features(transformers: ModuleType, folder: Path, named: str) -> _Features:
     return _Features(model)
 
 
-def _classifier(
-    transformers: ModuleType, folder: Path, named: str, num_classes: int | None
-) -> tuple[_Classifier, list[str]]:
+def _classifier(folder: Path, named: str, num_classes: int | None) -> tuple[_Classifier, list[str]]:
     """The classifier, and the weights that its files lack, or have in another shape."""
     outputs = {} if num_classes is None else {"num_labels": num_classes}
-    auto = transformers.AutoModelForImageClassification
+    auto = _transformers().AutoModelForImageClassification
     with _one_line(named, " (is it an image classifier?)"):
         model, report = auto.from_pretrained(
             folder, ignore_mismatched_sizes=True, **outputs, **_OPTIONS
@@ -187,25 +190,25 @@ def _classifier(
     return _Classifier(model), sorted({*report["missing_keys"], *reshaped})
 
 
-def _processor(transformers: ModuleType, folder: Path, named: str) -> Any:
+def _processor(folder: Path, named: str) -> Any:
     if not any((folder / name).is_file() for name in _PROCESSORS):
         raise UserError(
             f"{named} has no image processor: add the preprocessor_config.json of its "
             "training to the folder"
         )
     with _one_line(named, " (is its preprocessor_config.json that of an image processor?)"):
-        return transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True)
+        return _transformers().AutoImageProcessor.from_pretrained(folder, local_files_only=True)
 
 
-def _try(net: nn.Module, config: DataConfig, named: str, head: str | None = None) -> list[str]:
-    """The linear layers that give its logits for images of its own processor."""
+def _try(net: nn.Module, config: DataConfig, named: str, head: str | None) -> Reading:
+    """What is read of it for images of its own processor."""
     with reported_as(
         f"{named}: its image processor makes {list(config['input_size'])} of every image, "
         f"which the network does not take ({{reason}}): add the preprocessor_config.json of "
         "its training to the folder",
         (UserError, Exception),
     ):
-        return reading_of(net, random_batch(net, config["input_size"]), named, head).names
+        return reading_of(net, random_batch(net, config["input_size"]), named, head)
 
 
 def _transformers() -> ModuleType:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Literal, Unpack
 
@@ -95,6 +94,7 @@ def timm_backbone(
     check_one_source(name, pretrained, weights)
     if transform.get("input_size") is None:
         transform["input_size"] = kwargs.get("img_size")
+    from_weights = pretrained or weights is not None or data_config
     if head is not None:
         return module_backbone(
             create_timm(name, pretrained=pretrained, **kwargs | {"num_classes": 0}),
@@ -102,41 +102,77 @@ def timm_backbone(
             num_classes,
             weights,
             new_head,
-            allow_transform_mismatch or not (pretrained or weights or data_config),
+            allow_transform_mismatch or not from_weights,
             data_config,
             classes=classes,
             name=name,
             features=f"{KEYWORD}{OUTPUT}",
             **transform,
         )
-    overrides = transform_options(**transform)
-    net = create_timm(name, pretrained=pretrained, num_classes=num_classes, **kwargs)
-    expected = resolve_model_data_config(net)
-    if (channels := kwargs.get("in_chans") or 3) != 3:
-        expected, overrides = for_channels(expected, channels), for_channels(overrides, channels)
-    size = overrides.get("input_size", expected["input_size"])
-    reading = _timm_reading(net, name, size)
-    if weights is not None and num_classes is None and new_head is False and reading.heads:
-        # The file's own number of classes, which need not be the one timm's weights have.
-        layer = reading.names[0]
-        saved = saved_outputs(weights, net, layer)
-        if saved not in (None, WrappedBackbone(net, reading).num_classes):
-            net = create_timm(name, pretrained=False, num_classes=saved, **kwargs)
-    backbone = WrappedBackbone(net, reading, name)
-    if weights is not None:
-        fresh = new_layers(weights, net, reading.names, new_head)
-        expected |= load_weights(net, weights, name, fresh)
-        backbone.fresh_head = bool(fresh)
-    expected |= _as_saved(data_config)
-    set_transform(backbone, expected, overrides)
-    if pretrained or weights is not None or data_config:
-        stamp_mismatch(backbone, expected, overrides, allow_transform_mismatch)
-    check_contract(backbone)
+
+    def make(classes: int | None) -> nn.Module:
+        net = create_timm(name, pretrained=pretrained, num_classes=classes, **kwargs)
+        if isinstance(net.get_classifier(), nn.Identity):  # type: ignore[operator]
+            raise UserError(f"{name} without classes has no head: num_classes must be at least 1")
+        return net
+
+    backbone = built_backbone(
+        make,
+        name,
+        num_classes,
+        weights,
+        new_head,
+        allow_transform_mismatch=allow_transform_mismatch or not from_weights,
+        data_config=data_config,
+        **transform,
+    )
+    if not from_weights:
+        backbone.transform_overrides = {}
     if pretrained:
-        pretrained_cfg: DataConfig = net.pretrained_cfg  # type: ignore[assignment]
+        pretrained_cfg: DataConfig = backbone.net.pretrained_cfg  # type: ignore[assignment]
         backbone.outputs = list(pretrained_cfg.get("label_names") or ())
         backbone.fresh_head = pretrained_cfg.get("num_classes") != backbone.num_classes
     return backbone
+
+
+def built_backbone(
+    make: Callable[[int | None], nn.Module],
+    name: str,
+    num_classes: int | None,
+    weights: StrPath | None,
+    new_head: bool | None,
+    **settings: Any,
+) -> WrappedBackbone:
+    """A backbone of a classifier of another package, which is built for so many classes.
+
+    Args:
+        make: builds it, with ``pretrained_cfg``, for a number of classes; None = its own.
+        name: what messages call it.
+        num_classes: outputs of the head; None = the number that ``weights`` has, else its own.
+        weights: file with its weights.
+        new_head: see :func:`module_backbone`.
+        settings: further ones of :func:`module_backbone`.
+    """
+    net = make(num_classes)
+    usual = resolve_model_data_config(net)["input_size"]
+    size = transform_options(input_size=settings.get("input_size")).get("input_size", usual)
+    image = random_batch(net, (channels_taken(net, size), *size[1:]))
+    reading = reading_of(net, image, name)
+    if weights is not None and num_classes is None and new_head is False and reading.heads:
+        saved = saved_outputs(weights, net, reading.names[0])
+        if saved not in (None, WrappedBackbone(net, reading).num_classes):
+            net = make(saved)
+    return module_backbone(
+        net,
+        None,
+        num_classes,
+        weights,
+        new_head,
+        name=name,
+        classifier=True,
+        reading=reading,
+        **settings,
+    )
 
 
 class NetworkSettings(TransformSettings, total=False):
@@ -164,7 +200,7 @@ def module_backbone(
     features: str | None = None,
     output: str | None = None,
     classifier: bool = False,
-    remedy: str | None = None,
+    reading: Reading | None = None,
     **transform: Unpack[TransformSettings],
 ) -> WrappedBackbone:
     """Makes a backbone of any network that gives logits, features, or both.
@@ -193,8 +229,7 @@ def module_backbone(
         output: entry of its output with the logits; None = the only one.
         classifier: what it returns are logits; else they are taken for that with a linear head, as
             probabilities, or if there are as many as classes.
-        remedy: what to do about other classes than those of the data, where ``net`` was not built
-            with its arguments.
+        reading: what is read of it, where that is clear; None = that is found out.
         transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`; ``crop_pct`` is
             1 where only the size is known.
 
@@ -211,8 +246,7 @@ def module_backbone(
     outputs = num_classes or len(classes)
     if head is not None and keyword is None:
         named = WrappedBackbone(net, head, name)
-        _check_outputs(named, num_classes, remedy)
-        _check_saved(named, weights if new_head is False else None)
+        _check_outputs(named, num_classes)
     elif fitted and not outputs:
         raise UserError(
             f"model.head={head} is fitted on ID images, and these have no labels to fit one: give "
@@ -222,7 +256,7 @@ def module_backbone(
     config = resolve_model_data_config(net) if of_timm else {}
     fresh: Sequence[str] = ()
     if weights is not None:
-        heads = (str(head),) if head in layers else ()
+        heads = reading.names if reading else [str(head)] * (head in layers)
         fresh = new_layers(weights, net, heads, new_head)
         config |= load_weights(net, weights, name, fresh, headless=keyword is not None)
     config |= _as_saved(data_config)
@@ -246,7 +280,7 @@ def module_backbone(
         )
     image = random_batch(net, (expected | overrides)["input_size"])
     wanted = head if keyword is None else NO_HEAD
-    reading = reading_of(net, image, name, wanted, features, output, num_classes)
+    reading = reading or reading_of(net, image, name, wanted, features, output, num_classes)
     if fitted:
         if reading.layers:
             _log.info("%s: a head is fitted on %s", name, reading.place)
@@ -266,11 +300,11 @@ def module_backbone(
             f"train; if these are logits, say so: model.backbone.num_classes={width}"
         )
     if head is None:
-        _check_outputs(backbone, num_classes, remedy)
+        _check_outputs(backbone, num_classes)
     return backbone
 
 
-def _check_outputs(backbone: WrappedBackbone, num_classes: int | None, remedy: str | None) -> None:
+def _check_outputs(backbone: WrappedBackbone, num_classes: int | None) -> None:
     """Raises :class:`UserError` if a network has other classes than the data."""
     outputs = backbone.num_classes
     if num_classes in (None, outputs):
@@ -279,32 +313,10 @@ def _check_outputs(backbone: WrappedBackbone, num_classes: int | None, remedy: s
     what = f"the head '{head[0]}' of {name}" if head else name
     raise UserError(
         f"{what} has {outputs} outputs, but the data has {num_classes} classes: "
-        + (
-            remedy
-            or f"model.net.{_classes_argument(backbone.net)}={num_classes} builds one for them. To "
-            "score this head, give its weights to eval.py: model.weights=FILE, or "
-            "model.pretrained=true for those of the network"
-        )
+        f"model.net.KEY={num_classes} builds one for them, with KEY as its class calls their "
+        "number. eval.py without ckpt scores this head unchanged, of a network of your own with "
+        "model.weights=FILE, or model.pretrained=true where it comes with weights"
     )
-
-
-def _check_saved(backbone: WrappedBackbone, weights: StrPath | None) -> None:
-    """Raises :class:`UserError` if a head has other outputs than its weights."""
-    head, name, outputs = backbone.reading.names[0], backbone.name, backbone.num_classes
-    saved = saved_outputs(weights, backbone.net, head) if weights is not None else None
-    if saved not in (None, outputs):
-        raise UserError(
-            f"{weights} is for {saved} classes, and the head '{head}' of {name} has {outputs} "
-            f"outputs: model.net.{_classes_argument(backbone.net)}={saved} scores these weights "
-            "unchanged in eval.py, and train.py fits a head for yours"
-        )
-
-
-def _classes_argument(net: nn.Module) -> str:
-    """What the constructor of a network calls its number of classes, as far as one can tell."""
-    accepted = inspect.signature(type(net)).parameters
-    names = ("num_classes", "n_classes", "classes", "num_labels", "num_outputs", "out_features")
-    return next((name for name in names if name in accepted), "<its number of classes>")
 
 
 def _as_saved(data_config: Settings | None) -> DataConfig:
@@ -353,9 +365,3 @@ def _check_timm_name(name: str) -> None:
     if tag:
         tags = timm.list_models(f"{architecture}.*", pretrained=True)
         check_known([name], tags, "timm has no weights '{name}'")
-
-
-def _timm_reading(net: nn.Module, name: str, input_size: tuple[int, ...]) -> Reading:
-    if isinstance(net.get_classifier(), nn.Identity):  # type: ignore[operator]
-        raise UserError(f"{name} without classes has no head: num_classes must be at least 1")
-    return reading_of(net, random_batch(net, input_size), name)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 import torchvision.models as zoo
+from torch import nn
 from torchvision.models import WeightsEnum
 
 from ood_lab.common.arguments import Settings
@@ -17,11 +17,9 @@ from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
 from ood_lab.models.backbone import DataConfig
 from ood_lab.models.image_transforms import TransformSettings
-from ood_lab.models.loading.head_search import reading_of
-from ood_lab.models.loading.timm_networks import module_backbone
+from ood_lab.models.loading.timm_networks import built_backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
-from ood_lab.models.trial_passes import random_batch
-from ood_lab.models.weights import check_one_source, saved_outputs
+from ood_lab.models.weights import check_one_source
 from ood_lab.models.weights_entries import WeightsFile
 
 
@@ -63,26 +61,28 @@ def torchvision_backbone(
     if weights is not None and Path(weights).is_dir():
         choice = WeightsFile.of(weights)
         weights = WeightsFile(choice.path / Path(published.url).name, choice.entry, choice.match)
-    classes = num_classes or len(published.meta["categories"])
-    net = zoo.get_model(name, num_classes=classes)
-    reading = reading_of(net, random_batch(net, config["input_size"]), name)
-    if weights is not None and num_classes is None and new_head is False and reading.heads:
-        # The file's own number of classes, which need not be the published one.
-        saved = saved_outputs(weights, net, reading.names[0])
-        if saved not in (None, classes):
-            net = zoo.get_model(name, num_classes=saved)
-    if pretrained:
-        net.load_state_dict(_download(published, name))
-    net.pretrained_cfg = config
-    backbone = module_backbone(
-        net.to(memory_format=torch.channels_last),
-        reading.names[0] if len(reading.names) == 1 else None,
-        num_classes=num_classes,
-        weights=weights,
-        new_head=new_head,
+
+    def make(classes: int | None) -> nn.Module:
+        outputs = classes or len(published.meta["categories"])
+        net: nn.Module = zoo.get_model(name, num_classes=outputs)
+        if pretrained:
+            with reported_as(
+                f"the weights of {name} are not in torchvision's cache and cannot be downloaded "
+                f"from here: fetch {published.url} elsewhere and give model.weights=FILE",
+                OSError,
+            ):
+                net.load_state_dict(published.get_state_dict(progress=False, check_hash=True))
+        net.pretrained_cfg = config  # type: ignore[assignment]
+        return net.to(memory_format=torch.channels_last)
+
+    backbone = built_backbone(
+        make,
+        name,
+        num_classes,
+        weights,
+        new_head,
         allow_transform_mismatch=allow_transform_mismatch,
         data_config=data_config,
-        classifier=True,
         **transform,
     )
     backbone.outputs = published.meta["categories"] if pretrained else ()
@@ -113,12 +113,3 @@ def _published(name: str, weights_name: str | None) -> WeightsEnum:
     check_known([weights_name], members, f"torchvision has no weights '{{name}}' of {name}")
     weights: WeightsEnum = members[weights_name or next(iter(members))]
     return weights
-
-
-def _download(weights: WeightsEnum, name: str) -> Mapping[str, Any]:
-    with reported_as(
-        f"the weights of {name} are not in torchvision's cache and cannot be downloaded from "
-        f"here: fetch {weights.url} elsewhere and give model.weights=FILE",
-        OSError,
-    ):
-        return weights.get_state_dict(progress=False, check_hash=True)

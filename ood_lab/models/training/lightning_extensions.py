@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from ood_lab.common.english import counted
+from ood_lab.common.files import replaced
 from ood_lab.common.grouping import without_keys
 from ood_lab.common.progress import Pace, duration
 from ood_lab.models.training.classifier import Classifier
@@ -129,9 +130,8 @@ class TrainingLog(Callback):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Says so where a checkpoint holds the whole training already."""
         if trainer.is_global_zero and not self.started and trainer.ckpt_path:
-            done = trainer.current_epoch
-            what = "the only epoch is" if done == 1 else f"all {done:,} epochs are"
-            log.info("%s in %s", what, trainer.ckpt_path)
+            epochs = counted(trainer.current_epoch, "epoch")
+            log.info("trained before: %s, in %s", epochs, trainer.ckpt_path)
 
     def _network(self, module: LightningModule) -> str:
         counts = [(p.numel(), p.requires_grad) for p in module.parameters()]
@@ -166,11 +166,8 @@ def _told(epoch: int, epochs: int) -> bool:
 
 def total_steps(trainer: Trainer) -> int | None:
     """Optimiser steps of the whole training; None where it has no fixed end."""
-    limits = [trainer.max_steps] if trainer.max_steps > 0 else []
-    per_epoch = _steps_per_epoch(trainer)
-    if per_epoch is not None and trainer.max_epochs is not None and trainer.max_epochs > 0:
-        limits.append(trainer.max_epochs * per_epoch)
-    return min(limits, default=None)
+    steps = trainer.estimated_stepping_batches
+    return int(steps) if 0 < steps < math.inf else None
 
 
 def _steps_per_epoch(trainer: Trainer) -> int | None:
@@ -286,30 +283,9 @@ class WholeCheckpointIO(TorchCheckpointIO):
         if "://" in str(path):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # One name for all processes: what a kill leaves behind is overwritten by the next attempt.
-        part = target.with_name(f".{target.name}.part")
         content = io.BytesIO()  # torch.save hides the reason why a file cannot be written
         torch.save(checkpoint, content)
-        try:
-            with part.open("wb") as file:
-                file.write(content.getbuffer())
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError:
-            part.unlink(missing_ok=True)
-            raise
-        os.replace(part, target)
-        _sync(target.parent)
-
-
-def _sync(folder: Path) -> None:
-    """Writes a folder's new names to disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError:  # some network file systems cannot
-        pass
-    finally:
-        os.close(descriptor)
+        with replaced(path) as part, part.open("wb") as file:
+            file.write(content.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())

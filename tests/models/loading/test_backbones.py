@@ -293,10 +293,10 @@ def with_cosine_head():
 @pytest.mark.parametrize(
     ("net", "head", "says"),
     [
-        (Scaled(), "linear", "no linear layer does"),
+        (Scaled(), "linear", "the layers that do: none"),
         (TwoOutputs(), "linear", r"a tuple \(\[2, 4\], \[2, 3, 32, 32\]\)"),
         (Unused(), "aux", "'aux' of Unused does not run"),
-        (SameShape(), "aux", "the layer that does: linear"),
+        (SameShape(), "aux", "the layers that do: linear"),
         (with_cosine_head(), "linear", "weight times features"),
         (PerToken(), "linear", r"features \[2, 64, 8\]"),
         (NoLinear(), "conv", "no nn.Linear"),

@@ -76,13 +76,13 @@ def test_a_batch_can_be_the_whole_dict_and_must_hold_image_and_label(line, tmp_p
 @pytest.mark.parametrize(
     ("script", "more", "named"),
     [
-        ("train.py", ("model.net.classes=7",), "model.net.classes=3 builds one for them"),
+        ("train.py", ("model.net.classes=7",), "model.net.KEY=3 builds one for them"),
         (
             "eval.py",
             ("model.weights={file}",),
-            "model.net.classes=7 scores these weights unchanged",
+            "model.net.KEY=7 for a network that does not come with as many",
         ),
-        ("eval.py", ("model.net.classes=7", "ckpt={file}"), "eval.py: model.weights=FILE"),
+        ("eval.py", ("model.net.classes=7", "ckpt={file}"), "model.weights=FILE"),
         ("eval.py", ("model.net.classes=7", "model.weights={file}"), None),
     ],
 )

@@ -13,7 +13,6 @@ from torch import Tensor
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.data.datamodules.class_labels import Labels
 from ood_lab.data.dataset import columns_with
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
@@ -21,6 +20,7 @@ from ood_lab.metrics import hierarchy_table
 from ood_lab.models import Backbone
 from ood_lab.models.fgvc.base import FGVCNet
 from ood_lab.models.output import Output
+from ood_lab.schema.label_space import LabelSpace
 from ood_lab.schema.results import Kind
 
 
@@ -71,7 +71,7 @@ def heads_to_read(data: OODDataModule, backbone: Backbone) -> HeadPredictions | 
     return HeadPredictions(heads) if heads else None
 
 
-def _heads(labels: Labels, backbone: Backbone) -> tuple[Sequence[str], Sequence[str]]:
+def _heads(labels: LabelSpace, backbone: Backbone) -> tuple[Sequence[str], Sequence[str]]:
     """Heads for the coarser levels, and for the category, of labels that the network knows."""
     if not isinstance(backbone, FGVCNet):
         return (), ()
@@ -121,7 +121,7 @@ def hierarchy_results(
 
 
 def _level_predictions(
-    labels: Labels, classes: np.ndarray, heads: np.ndarray
+    labels: LabelSpace, classes: np.ndarray, heads: np.ndarray
 ) -> list[tuple[np.ndarray, str]]:
     """Predictions and their source, coarse to fine.
 

@@ -188,7 +188,8 @@ class Predict(Task):
         if predicted is None:
             return
         if self.group:
-            groups = groups_of(listed, predicted.verdicts.rows["path"], self.group, lambda _: None)
+            paths = predicted.verdicts.rows["path"]
+            groups = groups_of(listed, paths, self.group, lambda text, doubtful=True: None)
             predicted = replace(predicted, verdicts=replace(predicted.verdicts, groups=groups))
         shortages = distinct(filter(None, (calibrated.shortage for calibrated in ready.values())))
         for warning in (sentences := [*warnings, *features.copies.sentences, *shortages]):

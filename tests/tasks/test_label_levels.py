@@ -18,7 +18,7 @@ from ood_lab.evaluation.hierarchy_tables import (
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models import Backbone, Output
 from ood_lab.models.fgvc.base import FGVCNet
-from ood_lab.models.fgvc.label_tree import LabelSpace
+from ood_lab.schema.label_space import LabelSpace
 from ood_lab.schema.results import CORE
 
 
@@ -41,7 +41,7 @@ class WithHeads(FGVCNet):
 
     def __init__(self, labels):
         nn.Module.__init__(self)
-        self.labels = LabelSpace.of(11, labels)
+        self.labels = LabelSpace(**{**labels, "classes": 11})
         self.above = nn.ModuleList([nn.Linear(12, 4)])
         self.category = nn.Linear(12, 2)
         self.head = nn.Linear(12, 11)

@@ -184,7 +184,7 @@ def test_images_that_are_not_there_are_one_line(pictures, tmp_path):
         f"{tmp_path}/*.jpg": f"task.images: '{tmp_path}/*.jpg' matches no image",
         f"{tmp_path}/*": f"matches no image, only other files such as '{tmp_path}/notes.md'",
         f"{pictures}/frist": f"does not exist; nearest: '{pictures}/first'",
-        f"{pictures}/first/zzz.png": "1 of 1 images cannot be read; first: ",
+        f"{pictures}/first/zzz.png": "1 of 1 images cannot be read: ",
         (): "task.images is an empty list",
     }
     for source, message in cases.items():

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.english import counted
 from ood_lab.data.dataset import ID_SPLITS, ImageDataset, Splits
 from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.schema.arrays import spaced_rows
+from ood_lab.schema.results import Tables
 from ood_lab.schema.run_record import Finding
 
 
@@ -59,12 +61,12 @@ class Overlap:
     second: str
     count: int
     example: tuple[str, str]
-    rows: tuple[int, ...] = ()
+    rows: tuple[int, ...]
 
     def __str__(self) -> str:
         here, there = self.example
-        images = "image" if self.count == 1 else "images"
-        return f"{self.count:,} {images} of {self.second} also in {self.first}: {here} = {there}"
+        images = counted(self.count, "image")
+        return f"{images} of {self.second} also in {self.first}: {here} = {there}"
 
     @property
     def finding(self) -> Finding:
@@ -116,22 +118,20 @@ class CheckReport:
                 "classes": str(summary.classes or "–"),
                 "per class": _span(summary.per_class),
             }
-            row |= _file_cells(summary) if files else {}
+            if files:
+                size, grey = summary.median_size, summary.grey
+                formats = [
+                    name if share > 0.995 else f"{name} {share:.0%}"
+                    for name, share in summary.formats.items()
+                ]
+                row |= {
+                    "median size": "–" if size is None else "×".join(map(str, size)),
+                    "sides px": _span(summary.sides),
+                    "grey": "–" if grey is None else f"{grey:.0%}",
+                    "format": ", ".join(formats) or "–",
+                }
             rows.append(row | ({"broken": f"{summary.broken:,}"} if self.broken else {}))
         return rows
-
-
-def _file_cells(summary: SetSummary) -> dict[str, str]:
-    size = summary.median_size
-    formats = [
-        name if share > 0.995 else f"{name} {share:.0%}" for name, share in summary.formats.items()
-    ]
-    return {
-        "median size": "–" if size is None else "×".join(map(str, size)),
-        "sides px": _span(summary.sides),
-        "grey": "–" if size is None or summary.grey is None else f"{summary.grey:.0%}",
-        "format": ", ".join(formats) or "–",
-    }
 
 
 def _span(ends: tuple[int, int] | None) -> str:
@@ -152,39 +152,57 @@ def shared_content(firsts: Iterable[ImageDataset], second: ImageDataset) -> list
 
 def _shared(first: ImageDataset, second: ImageDataset) -> Overlap | None:
     if isinstance(first, FileDataset) and isinstance(second, FileDataset):
-        return _shared_files(first, second)
+        sets = {data.name: data for data in (first, second)}
+        files = listed_files(sets)
+        places = files[["split", "path"]].to_numpy()
+        files["bytes"] = [sets[name].store.stat(path).bytes for name, path in places]
+        by_set = hashed(files, sets, within=False)
+        return twins_of(first.name, second.name, by_set)
     if first.identity != second.identity:
         return None
-    example = (str(second.table["path"].iat[0]), str(first.table["path"].iat[0]))
+    example = second.address(0), first.address(0)
     return Overlap(first.name, second.name, len(second), example, tuple(range(len(second))))
 
 
-def _shared_files(first: FileDataset, second: FileDataset) -> Overlap | None:
-    sizes = {d.name: pd.Series([d.store.stat(p)[0] for p in d.paths]) for d in (first, second)}
-    common = set(sizes[first.name]) & set(sizes[second.name])
-    if not common:
-        return None
-    tables = []
-    for data in (first, second):
-        paths = pd.Series(data.paths)[sizes[data.name].isin(common)]
-        hashes = data.content_hashes(list(paths.index))
-        tables.append(pd.DataFrame({"path": paths, "sha256": hashes}))
-    there, here = (table[table["sha256"] != ""] for table in tables)
-    return twins_of(first.name, there, second.name, here)
+def listed_files(sets: Mapping[str, FileDataset]) -> pd.DataFrame:
+    """``split, row, path`` of every image that is in a file."""
+    parts = [
+        pd.DataFrame({"split": name, "row": np.arange(len(data)), "path": data.paths})
+        for name, data in sets.items()
+    ]
+    empty = pd.DataFrame({"split": [], "row": [], "path": []}, dtype=object)
+    return pd.concat(parts, ignore_index=True) if parts else empty
 
 
-def twins_of(first: str, there: pd.DataFrame, second: str, here: pd.DataFrame) -> Overlap | None:
-    """The files ``here``, of a set ``second``, whose content is also ``there``, in ``first``.
+def hashed(
+    files: pd.DataFrame, sets: Mapping[str, FileDataset], within: bool
+) -> dict[str, pd.DataFrame]:
+    """By set, the files whose size one of another set shares, with their ``sha256``.
 
-    Both have the columns ``path`` and ``sha256``; the index of ``here`` is the row of each.
+    ``within`` a set, too: in a large one nearly every size comes twice, and all of it is read.
     """
+    by_size = files.groupby("bytes")["split"]
+    shared = by_size.transform("size" if within else "nunique") > 1
+    alike = files[shared & (files["bytes"] > 0)]
+    by_set = {}
+    for name, part in alike.groupby("split", sort=False):
+        part = part.assign(sha256=sets[str(name)].content_hashes(part["row"].tolist()))
+        by_set[str(name)] = part[part["sha256"] != ""]
+    return {name: part for name, part in by_set.items() if len(part)}
+
+
+def twins_of(first: str, second: str, by_set: Tables) -> Overlap | None:
+    """The files of a set ``second`` whose content is also in ``first``; ``ID`` is train to test."""
+    inside = [name for name in (ID_SPLITS if first == "ID" else (first,)) if name in by_set]
+    if not inside or second not in by_set:
+        return None
+    there, here = pd.concat([by_set[name] for name in inside]), by_set[second]
     twins = here[here["sha256"].isin(there["sha256"])]
     if twins.empty:
         return None
     twin = twins.iloc[0]
     other = there.loc[there["sha256"] == twin["sha256"], "path"].iloc[0]
-    example = (str(twin["path"]), str(other))
-    return Overlap(first, second, len(twins), example, tuple(twins.index))
+    return Overlap(first, second, len(twins), (twin["path"], other), tuple(twins["row"]))
 
 
 #: Images that are opened where the check of the data has opened none.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
-from typing import Literal
+from itertools import combinations, product
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -14,14 +14,23 @@ from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
 from ood_lab.common.arguments import Positive
-from ood_lab.common.english import first_of
+from ood_lab.common.english import counted, first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
+from ood_lab.common.grouping import without_keys
 from ood_lab.common.random_streams import stream
-from ood_lab.data.checks.check_report import CheckReport, Finding, Overlap, SetSummary, twins_of
+from ood_lab.data.checks.check_report import (
+    CheckReport,
+    Finding,
+    Overlap,
+    SetSummary,
+    hashed,
+    listed_files,
+    twins_of,
+)
 from ood_lab.data.checks.label_checks import count_by_class
 from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, ImageDataset, Splits
-from ood_lab.data.sources.file_facts import Facts, file_facts
+from ood_lab.data.sources.file_facts import Facts, file_facts, unreadable
 from ood_lab.data.sources.image_files import (
     DECODING,
     FileDataset,
@@ -102,28 +111,33 @@ def check_data(
         UserError: unreadable files, where these stop; a set without a readable file.
     """
     sets = {name: data for name, data in splits.items() if isinstance(data, FileDataset)}
-    files = _files(sets)
+    files = listed_files(sets)
     full = checking.check == "full" or (checking.check == "auto" and len(files) <= FULL_UP_TO)
     decoding = next((data.decoding for data in sets.values()), DECODING)
     facts, notes = _look_at(files, sets, decoding, checking, full, seed)
-    unreadable = facts[facts["error"] != ""].groupby("split")
-    broken = {str(name): part["row"].tolist() for name, part in unreadable}
+    failed = facts[facts["error"] != ""].groupby("split")
+    broken = {str(name): part["row"].tolist() for name, part in failed}
     if broken and checking.on_broken == "stop":
-        raise _unreadable(facts)
+        text = unreadable(facts, "images")
+        raise UserError(f"{text}. Repair or remove them, or set data.on_broken=skip")
     if lost := next(
         (name for name, rows in broken.items() if len(rows) == len(splits[name])), None
     ):
-        raise _unreadable(facts[facts["split"] == lost], f" of {lost}", "without them it is empty")
-    hashed = _hashed(facts, sets, full) if checking.check != "off" else {}
+        text = unreadable(facts[facts["split"] == lost], f"images of {lost}")
+        raise UserError(f"{text}. Repair or remove them, without them it is empty")
+    by_set = hashed(facts, sets, full) if checking.check != "off" else {}
     readable = _readable(facts)
+    tiny = readable[readable[["width", "height"]].min(axis=1) < TINY]
+    large = readable[readable["width"] * readable["height"] > decoding.max_megapixels * 1e6]
+    limit = f"data.max_megapixels={decoding.max_megapixels:g}"
     return CheckReport(
         sets=[_summary(n, d, facts[facts["split"] == n]) for n, d in splits.items()],
-        overlaps=_overlaps(hashed),
+        overlaps=_overlaps(by_set),
         differences=[
-            *(_copies(hashed, splits) if full else ()),
+            *(_copies(by_set, splits) if full else ()),
             *_empty_classes(splits),
-            *_tiny(readable),
-            *_reduced(readable, decoding),
+            *_by_set(tiny, f"with a side below {TINY} pixels", "remove what is not a picture"),
+            *_by_set(large, "that are read reduced", f"{limit} is the limit"),
             *(nearly_black(sets, readable) if checking.check != "off" else ()),
             *shortcuts(
                 readable[readable["split"].isin([*ID_SPLITS, *(splits if ood is None else ood)])]
@@ -133,16 +147,6 @@ def check_data(
         broken=broken,
         files=file_statistics(readable).drop_duplicates("path"),
     )
-
-
-def _files(sets: Mapping[str, FileDataset]) -> pd.DataFrame:
-    """``split, row, path`` of every image that is in a file."""
-    parts = [
-        pd.DataFrame({"split": name, "row": np.arange(len(data)), "path": data.paths})
-        for name, data in sets.items()
-    ]
-    empty = pd.DataFrame({"split": [], "row": [], "path": []}, dtype=object)
-    return pd.concat(parts, ignore_index=True) if parts else empty
 
 
 #: Of a file that nobody has looked at.
@@ -173,28 +177,20 @@ def _look_at(
         sample = stream(seed, "decoded files").choice(len(files), SAMPLE, replace=False)
         decoded[sample] = True
     parts = []
-    for deep, kind in ((True, "checking images"), (False, "checking headers")):
-        chosen = files[decoded == deep]
-        for store in dict.fromkeys(data.store for data in sets.values()):
-            part = chosen[[sets[name].store is store for name in chosen["split"]]]
-            if part.empty:
-                continue
-            look = partial(_look, deep=deep, store=store, decoding=decoding)
-            # What is readable in one way need not be in another.
-            memory_name = kind if decoding == DECODING else f"{kind} {_words(decoding)}"
-            seen = file_facts(part["path"], look, memory_name, checking.cache_dir, store)
-            parts.append(part.assign(**seen.drop(columns="path").set_index(part.index)))
+    stores = files["split"].map({name: data.store for name, data in sets.items()})
+    groups: Any = files.groupby([decoded, stores], sort=False)
+    for (deep, store), part in groups:
+        look = partial(_look, deep=deep, store=store, decoding=decoding)
+        kind = "checking images" if deep else "checking headers"
+        if decoding != DECODING:  # what is readable in one way need not be in another
+            kind += f" {decoding.pixel_range or ''} up to {decoding.max_megapixels:g} megapixels"
+        seen = file_facts(part["path"], look, kind, checking.cache_dir, store)
+        parts.append(part.assign(**seen.drop(columns="path").set_index(part.index)))
     notes = [
         f"{int(decoded.sum()):,} of {len(files):,} files were decoded, the rest only opened; "
         "copies within a set were not looked for"
     ]
     return pd.concat(parts).sort_index(), [] if full else notes
-
-
-def _words(decoding: Decoding) -> str:
-    low, high = decoding.pixel_range or (0, 0)
-    ends = "" if decoding.pixel_range is None else f"from {low:g} to {high:g} "
-    return f"{ends}up to {decoding.max_megapixels:g} megapixels"
 
 
 def _look(path: str, deep: bool, store: Store, decoding: Decoding) -> Facts:
@@ -235,41 +231,9 @@ def _readable(facts: pd.DataFrame) -> pd.DataFrame:
     return facts[(facts["error"] == "") & (facts["width"] > 0)]
 
 
-def _unreadable(
-    facts: pd.DataFrame, of_set: str = "", remedy: str = "or set data.on_broken=skip"
-) -> UserError:
-    bad = facts[facts["error"] != ""].drop_duplicates("path")
-    first = "; ".join(f"'{r.path}' ({r.error})" for r in bad.head(3).itertuples())
-    return UserError(
-        f"{len(bad):,} of {facts['path'].nunique():,} images{of_set} cannot be read: {first}"
-        f"{'; ...' if len(bad) > 3 else ''}. Repair or remove them, {remedy}"
-    )
-
-
-def _hashed(
-    facts: pd.DataFrame, sets: Mapping[str, FileDataset], within: bool
-) -> dict[str, pd.DataFrame]:
-    """By set, the files whose size one of another set shares, with their ``sha256``.
-
-    ``within`` a set, too: in a large one nearly every size comes twice, and all of it is read.
-    """
-    by_size = facts.groupby("bytes")["split"]
-    shared = by_size.transform("size" if within else "nunique") > 1
-    alike = facts[shared & (facts["bytes"] > 0)]
-    hashed = {}
-    for name, part in alike.groupby("split", sort=False):
-        part = part.assign(sha256=sets[str(name)].content_hashes(part["row"].tolist()))
-        hashed[str(name)] = part[part["sha256"] != ""]
-    return {name: part for name, part in hashed.items() if len(part)}
-
-
 def _overlaps(by_set: Tables) -> list[Overlap]:
-    inside = [s for s in ID_SPLITS if s in by_set]
-    pairs = [(first, by_set[first], second) for first, second in combinations(inside, 2)]
-    if inside:
-        in_id = pd.concat([by_set[s] for s in inside])
-        pairs += [("ID", in_id, name) for name in by_set if name not in ID_SPLITS]
-    overlaps = [twins_of(first, there, name, by_set[name]) for first, there, name in pairs]
+    pairs = [*combinations(ID_SPLITS, 2), *product(["ID"], without_keys(by_set, ID_SPLITS))]
+    overlaps = [twins_of(first, second, by_set) for first, second in pairs]
     return [overlap for overlap in overlaps if overlap]
 
 
@@ -284,13 +248,11 @@ def _copies(by_set: Tables, splits: Splits) -> Iterable[Finding]:
         labelled = part.assign(label=splits[name].labels.numpy()[part["row"].to_numpy(int)])
         labels = labelled[labelled["label"] != UNKNOWN].groupby("sha256")["label"].nunique()
         torn = int((labels > 1).sum())
-        cases = f", with 2 labels in {torn:,} case{'s' * (torn > 1)}" if torn else ""
+        cases = f", with 2 labels in {counted(torn, 'case')}" if torn else ""
         same = "is listed twice" if copy["path"] == twin["path"] else f"= {twin['path']}"
-        one = len(copies) == 1
-        which = f"image of {name} repeats" if one else f"images of {name} repeat"
-        rest = "another one" if one else "others"
         yield Finding(
-            f"{len(copies):,} {which} the content of {rest} in it{cases}: {copy['path']} {same}",
+            f"{counted(len(copies), 'image')} of {name} with the content of another one in it"
+            f"{cases}: {copy['path']} {same}",
             (name,),
         )
 
@@ -320,19 +282,6 @@ def _summary(name: str, data: ImageDataset, facts: pd.DataFrame) -> SetSummary:
         grey=None if np.isnan(grey) else float(grey),
         broken=int((facts["error"] != "").sum()),
     )
-
-
-def _tiny(facts: pd.DataFrame) -> Iterable[Finding]:
-    """Files that hold next to nothing: a pixel that a page was tracked with, a failed crop."""
-    small = facts[facts[["width", "height"]].min(axis=1) < TINY]
-    return _by_set(small, f"with a side below {TINY} pixels", "remove what is not a picture")
-
-
-def _reduced(facts: pd.DataFrame, decoding: Decoding) -> Iterable[Finding]:
-    """Images beyond the limit of size, of which a smaller version is decoded."""
-    large = facts[facts["width"] * facts["height"] > decoding.max_megapixels * 1e6]
-    remark = f"data.max_megapixels={decoding.max_megapixels:g} is the limit"
-    return _by_set(large, "that are read reduced", remark)
 
 
 def _by_set(facts: pd.DataFrame, which: str, remark: str) -> Iterable[Finding]:
@@ -433,13 +382,9 @@ def shortcuts(facts: pd.DataFrame) -> Iterable[Finding]:
             ("test",),
         )
     for name, outside in facts[~facts["split"].isin(ID_SPLITS)].groupby("split", sort=False):
-        yield from (
-            Finding(f"{name} can be told from ID by {reason}", (str(name),))
-            for reason in (
-                *_by_format(inside, outside, str(name)),
-                *_by_size(inside, outside, ("ID", str(name))),
-            )
-        )
+        of_format = _by_format(inside, outside, str(name))
+        for difference in (*of_format, *_by_size(inside, outside, ("ID", str(name)))):
+            yield Finding(f"{name} can be told from ID by {difference}", (str(name),))
 
 
 def file_statistics(facts: pd.DataFrame) -> pd.DataFrame:

@@ -12,7 +12,6 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.grouping import grouped
 from ood_lab.data.dataset import ID_SPLITS, UNKNOWN, ImageDataset, Splits, targets
 from ood_lab.data.sources.label_names import label_columns
-from ood_lab.data.sources.table_columns import CLASS_NAMES
 from ood_lab.schema.image_columns import LISTS
 from ood_lab.schema.results import Tables
 
@@ -91,15 +90,11 @@ def require_labels(splits: Splits, sources: Mapping[str, object]) -> None:
         without = (data.labels == UNKNOWN).numpy()
         if not without.any():
             continue
-        columns = {str(c).lower(): c for c in data.table}
-        other = next(
-            (columns[name] for name in (*CLASS_NAMES, "category") if name in columns), None
-        )
         raise UserError(
             f"{_name(split, sources)}: {without.sum():,} of {len(data):,} images have no label, "
             f"such as '{data.table['path'].iloc[int(without.argmax())]}', and nothing can be "
             "learned from them: give a folder with one sub-folder for each class, or a table with "
-            "the columns path and label" + (f" (its column '{other}' renamed?)" if other else "")
+            "the columns path and label"
         )
 
 

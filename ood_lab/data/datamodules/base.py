@@ -28,7 +28,7 @@ from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.data.checks.check_report import CheckReport, Finding, ImageSize, SetSummary, id_size
 from ood_lab.data.checks.dataset_checks import Checking, check_data
 from ood_lab.data.checks.label_checks import require_labels
-from ood_lab.data.datamodules.class_labels import Labels
+from ood_lab.data.datamodules.class_labels import label_space
 from ood_lab.data.datamodules.epoch_sampler import DeviceShare, EpochSampler, TrainingView
 from ood_lab.data.datamodules.preparation_steps import (
     OUTLIERS,
@@ -51,12 +51,12 @@ from ood_lab.data.dataset import (
 from ood_lab.data.sources.image_files import FileDataset, found_decoding
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.pixel_decoding import CHANNELS
-from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.sources.source_settings import Given
 from ood_lab.data.transforms.background_replacement import Backgrounds, Replacement
 from ood_lab.data.transforms.subsets import ALL
 from ood_lab.data.transforms.synthetic_ood import SyntheticOOD
 from ood_lab.schema.image_columns import LISTS
+from ood_lab.schema.label_space import LabelSpace
 from ood_lab.schema.results import Tables
 
 #: A group's name becomes a part of the name of a metric: ``mean_near_auroc``.
@@ -197,11 +197,14 @@ class OODDataModule(L.LightningDataModule):
         stores_of, checking = stores or {}, self.checking
         of_train = stores_of.get("train", FILES)
         paths = tables["train"]["path"].tolist()
-        decoding, remarks = found_decoding(
-            paths, of_train, checking.pixel_range, checking.max_megapixels, checking.cache_dir
+        decoding = found_decoding(
+            paths,
+            of_train,
+            checking.pixel_range,
+            checking.max_megapixels,
+            checking.cache_dir,
+            self.remark,
         )
-        for remark in remarks:
-            self.remark(remark)
         return {
             name: FileDataset(
                 name,
@@ -216,12 +219,12 @@ class OODDataModule(L.LightningDataModule):
             for name, table in tables.items()
         }
 
-    def remark(self, remark: ReadingWarning) -> None:
+    def remark(self, text: str, doubtful: bool = True) -> None:
         """Keeps what the reading of a set says for the report of the check."""
-        if remark.doubtful:
-            self._doubts.append(Finding(remark.text))
+        if doubtful:
+            self._doubts.append(Finding(text))
         else:
-            self.notes.append(remark.text)
+            self.notes.append(text)
 
     def own_backgrounds(self) -> Backgrounds | None:
         """Backgrounds that the data itself knows; None = only a folder can give some."""
@@ -279,7 +282,7 @@ class OODDataModule(L.LightningDataModule):
         report.notes[:0] = self.notes
         report.differences[:0] = self._doubts
         # A hierarchy that is none shows here, not after training.
-        Labels.of(self._whole_train or splits["train"])
+        label_space(self._whole_train or splits["train"])
         self.report, self.splits = report, splits
 
     def _with_corrupted(
@@ -353,9 +356,9 @@ class OODDataModule(L.LightningDataModule):
         require_labels(self.splits, self.sources)
 
     @property
-    def labels(self) -> Labels:
+    def labels(self) -> LabelSpace:
         """Labels of the training images."""
-        return Labels.of(self._whole_train or self.splits["train"])
+        return label_space(self._whole_train or self.splits["train"])
 
     def load_image(self, split: str, index: int) -> Image.Image:
         """The image in one row of a set, as a person would see it."""
@@ -437,7 +440,7 @@ class OODDataModule(L.LightningDataModule):
         drops = self._drops_last(devices)
         if self.trainer:  # one device, too: under DDP, Lightning mixes any other order again
             total = size * devices
-            most = len(data) // total * total if drops else None
+            most = len(data) // total * total if drops else len(data)
             order = DeviceShare(order, devices, device, most)  # type: ignore[arg-type]
         return self._loader(
             data, size, sampler=order, drop_last=drops, persistent=True, keys=self._batch_keys
@@ -448,7 +451,7 @@ class OODDataModule(L.LightningDataModule):
             raise RuntimeError("the training images have no transform: call use_transform first")
         return self._train_view
 
-    def batches_per_epoch(self, devices: int = 1) -> int:
+    def batches_per_epoch(self, devices: int) -> int:
         """Training batches that each of ``devices`` sees in an epoch."""
         batches = len(self.splits["train"]) / (self.loading.on_each(devices) * devices)
         return math.floor(batches) if self._drops_last(devices) else math.ceil(batches)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, ValueNames, columns_with
 from ood_lab.data.sources.table_columns import read_texts
+from ood_lab.schema.label_space import LabelSpace
 from ood_lab.schema.results import Tables
 
 #: The column of a hierarchy that holds the classes.
@@ -127,39 +127,21 @@ def _add_classes(tables: Tables, classes: Sequence[str], level: int) -> dict[str
     return {f"level_{level}": list(classes)}
 
 
-@dataclass(frozen=True)
-class Labels:
-    """Sizes and hierarchy of the labels of the training images, for the network's heads.
+def label_space(data: ImageDataset) -> LabelSpace:
+    """The label sets of training images, as their table has them.
 
-    Attributes:
-        level_sizes: number of labels at each level of the hierarchy, coarse to fine.
-        parents: for every level but the coarsest, the parent of each label.
-        categories: number of categories.
-        shapes: number of shape labels.
-        attributes: number of 0/1 attributes.
+    Raises:
+        UserError: a label of one level has two parents at the level above, or none.
     """
-
-    level_sizes: list[int]
-    parents: list[list[int]]
-    categories: int
-    shapes: int
-    attributes: int
-
-    @classmethod
-    def of(cls, data: ImageDataset) -> Labels:
-        """Reads the summary off a dataset's table.
-
-        Raises:
-            UserError: a label of one level has two parents at the level above, or none.
-        """
-        levels = sorted(columns_with("level_", data.table))
-        return cls(
-            level_sizes=[len(data.names_of(level)) for level in levels],
-            parents=[_parents(data, up, low) for up, low in itertools.pairwise(levels)],
-            categories=len(data.names_of("category")),
-            shapes=len(data.names_of("shape")),
-            attributes=len(columns_with("attribute_", data.table)),
-        )
+    levels = sorted(columns_with("level_", data.table))
+    return LabelSpace(
+        classes=len(data.classes),
+        level_sizes=[len(data.names_of(level)) for level in levels],
+        parents=[_parents(data, up, low) for up, low in itertools.pairwise(levels)],
+        categories=len(data.names_of("category")),
+        shapes=len(data.names_of("shape")),
+        attributes=len(columns_with("attribute_", data.table)),
+    )
 
 
 def _parents(data: ImageDataset, upper: str, lower: str) -> list[int]:

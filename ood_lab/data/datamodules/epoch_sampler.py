@@ -67,15 +67,13 @@ class DeviceShare(DistributedSampler[AugmentedRow]):
         order: of one epoch, the same on all devices.
         devices: D.
         device: r.
-        most: pairs of all devices in an epoch, as where the last batch is skipped; None = all.
+        most: pairs of all devices in an epoch, fewer than all where the last batch is skipped.
             Pairs are repeated from the beginning where D does not divide them.
     """
 
-    def __init__(
-        self, order: EpochSampler, devices: int, device: int, most: int | None = None
-    ) -> None:
+    def __init__(self, order: EpochSampler, devices: int, device: int, most: int) -> None:
         self.order = order
-        self.most = len(order) if most is None else most
+        self.most = most
         # Lightning deals out the order of any other class, after mixing it again.
         super().__init__(order, num_replicas=devices, rank=device, shuffle=False)  # type: ignore[arg-type]
 

@@ -174,20 +174,17 @@ class FolderDataModule(OODDataModule):
         if self.full_spectrum and not self.csid_sources:
             raise UserError("data.full_spectrum=true needs csID sets: data.csid.NAME=DIR")
         taken = list(RESERVED)
-        for key, kind, sources in (
-            ("csid", "a csID set", self.csid_sources),
-            ("ood", "an OOD set", self.ood_sources),
-            ("ood_val", "an OOD set", self.val_ood_sources),
+        for key, sources in (
+            ("csid", self.csid_sources),
+            ("ood", self.ood_sources),
+            ("ood_val", self.val_ood_sources),
         ):
             for name in map(str, sources):
-                if not _NAME.fullmatch(name) or len(os.fsencode(name)) > _LONGEST:
+                long = len(os.fsencode(name)) > _LONGEST
+                if name in taken or long or not _NAME.fullmatch(name):
                     raise UserError(
-                        f"data.{key}.{name}: {kind} cannot be called so, since files are: use up "
-                        f"to {_LONGEST} letters, digits, _ and -"
-                    )
-                if name in taken:
-                    raise UserError(
-                        f"data.{key}.{name}: {kind} cannot be called '{name}'; rename it"
+                        f"data.{key}.{name}: a set cannot be called '{name}': give it another "
+                        f"name than all others, of up to {_LONGEST} letters, digits, _ and -"
                     )
                 taken.append(name)
 

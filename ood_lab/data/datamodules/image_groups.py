@@ -15,7 +15,7 @@ from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import suggestion
 from ood_lab.data.sources.folders import NO_LABEL
 from ood_lab.data.sources.manifest import label_text
-from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell
+from ood_lab.data.sources.reading_warnings import Tell
 from ood_lab.schema.image_columns import GROUP, MADE_OF
 from ood_lab.schema.results import Tables
 
@@ -55,7 +55,7 @@ def add_groups(
     ]
     codes, words = pd.factorize(np.concatenate(names))
     if len(words) == len(codes):
-        tell(ReadingWarning(f"data.group={by}: each image is a group of its own"))
+        tell(f"data.group={by}: each image is a group of its own")
         return {}
     ends = np.cumsum([len(of) for of in names])[:-1]
     for table, numbers in zip(sets.values(), np.split(codes, ends), strict=True):
@@ -71,15 +71,12 @@ def add_groups(
         )
     if len(several := _with_several(tables, "split")):
         tell(
-            ReadingWarning(
-                f"data.group={by}: {counted(len(several), 'group')} "
-                f"({first_of([words[code] for code in several])}) in more than one of "
-                f"{', '.join(inside)}: their results are too good"
-            )
+            f"data.group={by}: {counted(len(several), 'group')} "
+            f"({first_of([words[code] for code in several])}) in more than one of "
+            f"{', '.join(inside)}: their results are too good"
         )
     n = tables[GROUP].nunique()
-    text = f"{counted(len(tables), 'ID image')} in {counted(n, 'group')} (data.group={by})"
-    tell(ReadingWarning(text, False))
+    tell(f"{counted(len(tables), 'ID image')} in {counted(n, 'group')} (data.group={by})", False)
     return {GROUP: list(words)}
 
 
@@ -117,8 +114,8 @@ def group_names(
     if required and alone == len(table):
         raise UserError(f"{key}={by} matches no image of {of}, as '{paths.iat[0]}': {_KINDS}")
     if alone:
-        text = f"{key}={by}: {counted(alone, 'image')} of {of} without a group, each its own"
-        tell(ReadingWarning(text, doubtful=required))
+        without = f"{counted(alone, 'image')} of {of} without a group, each its own"
+        tell(f"{key}={by}: {without}", doubtful=required)
     return names.fillna(paths).to_numpy(object)
 
 

@@ -22,8 +22,8 @@ from ood_lab.data.sources.folders import instead, read_folder
 from ood_lab.data.sources.label_names import encode_names
 from ood_lab.data.sources.table_columns import read_texts
 from ood_lab.data.transforms.subsets import check_shares, stratified_split
-
-Tables = dict[str, pd.DataFrame]
+from ood_lab.schema.arrays import positions
+from ood_lab.schema.results import Tables
 
 
 class BronzesDataModule(OODDataModule):
@@ -107,7 +107,7 @@ class BronzesDataModule(OODDataModule):
         classes, names = self._encode(colour, outside)
         tables = self._divide(colour)
         labelled = dict.fromkeys(tables, classes)
-        return self.file_sets(tables | outside, labelled, names)
+        return self.file_sets({**tables, **outside}, labelled, names)
 
     def _encode(self, colour: pd.DataFrame, outside: Tables) -> tuple[list[str], dict[str, Any]]:
         """Replaces names by numbers, in place; returns the classes and the names by column."""
@@ -139,17 +139,17 @@ class BronzesDataModule(OODDataModule):
             left = len(colour) - sum(map(len, rows.values()))
             more = f"; {left:,} annotated images are in none" if left else ""
             self.notes.append(f"split read from {self.given_splits}{more}")
-            return _parts(colour, rows)
-        check_shares(self.split)
-        strata = colour.groupby(["category", "label"]).ngroup().to_numpy()
-        # Test before val: where a stratum has two images, none of them validates.
-        shares = [self.split[2], self.split[1]]
-        train, test, val = stratified_split(strata, shares, self.split_seed)
-        rows = {"train": list(train), "val": list(val), "test": list(test)}
-        self.split_off = ["val", "test"]
-        counts = ", ".join(f"{len(part):,} {name}" for name, part in rows.items())
-        self.notes.append(f"split by category and period (seed {self.split_seed}): {counts}")
-        return _parts(colour, rows)
+        else:
+            check_shares(self.split)
+            strata = colour.groupby(["category", "label"]).ngroup().to_numpy()
+            # Test before val: where a stratum has two images, none of them validates.
+            shares = [self.split[2], self.split[1]]
+            train, test, val = stratified_split(strata, shares, self.split_seed)
+            rows = {"train": train, "val": val, "test": test}
+            self.split_off = ["val", "test"]
+            counts = ", ".join(f"{len(part):,} {name}" for name, part in rows.items())
+            self.notes.append(f"split by category and period (seed {self.split_seed}): {counts}")
+        return {name: colour.iloc[part].reset_index(drop=True) for name, part in rows.items()}
 
     def _outside(self, name: str, annotated: pd.DataFrame) -> pd.DataFrame:
         """One OOD set; ``category`` where annotated."""
@@ -167,10 +167,6 @@ class BronzesDataModule(OODDataModule):
             table[f"{name}_name"] = labels.where(labels != str(UNKNOWN), "")
         table["category_name"] = table["label"].where(table["label"] != str(UNKNOWN), "")
         return table.assign(label=UNKNOWN)
-
-
-def _parts(table: pd.DataFrame, rows: Mapping[str, Sequence[int]]) -> Tables:
-    return {name: table.iloc[list(part)].reset_index(drop=True) for name, part in rows.items()}
 
 
 #: Folder of the photographs, which are in distribution.
@@ -242,7 +238,7 @@ def read_boxes(root: Path, images: pd.Series) -> pd.DataFrame:
     return present.add_prefix("attribute_").rename_axis(columns=None)
 
 
-def read_splits(folder: Path, images: pd.Series) -> dict[str, list[int]]:
+def read_splits(folder: Path, images: pd.Series) -> dict[str, np.ndarray]:
     """Reads the split of an earlier run: ``train.csv``, ``val.csv``, ``test.csv``.
 
     Images are found by their column ``image``, so the data may have moved since.
@@ -257,19 +253,14 @@ def read_splits(folder: Path, images: pd.Series) -> dict[str, list[int]]:
     Raises:
         UserError: a missing file or column, an unknown image, an image in two places.
     """
-    row_of = {image: row for row, image in enumerate(images)}
-    split_of: dict[str, str] = {}
+    parts = {}
     for split in ID_SPLITS:
         file = folder / f"{split}.csv"
-        if not file.is_file():
-            raise missing_path(file)
-        listed = read_texts(file, ("image",), ())["image"]
-        check_known(listed, row_of, f"'{file}' lists '{{name}}', which is not in annotations.csv")
-        for image in listed:
-            if image in split_of:
-                raise UserError(f"'{image}' is in {split_of[image]} and in {split} of '{folder}'")
-            split_of[image] = split
-    return {
-        split: [row_of[image] for image, place in split_of.items() if place == split]
-        for split in ID_SPLITS
-    }
+        parts[split] = read_texts(file, ("image",), ())["image"]
+        wrong = f"'{file}' lists '{{name}}', which is not in annotations.csv"
+        check_known(parts[split], images.tolist(), wrong)
+    listed = pd.concat(parts)
+    if len(twice := listed[listed.duplicated(keep=False)].sort_values(kind="stable")):
+        (one, _), (other, _) = twice.index[:2]
+        raise UserError(f"'{twice.iloc[0]}' is in {one} and in {other} of '{folder}'")
+    return {split: positions(images, part) for split, part in parts.items()}

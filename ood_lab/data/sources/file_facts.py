@@ -15,6 +15,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from rich.progress import track
 
+from ood_lab.common.english import first_of
 from ood_lab.common.errors import one_line
 from ood_lab.common.file_records import Stamp
 from ood_lab.common.files import StrPath, write_table
@@ -90,6 +91,13 @@ def stand_ins(paths: Iterable[str], cache_dir: StrPath | None, store: Store) -> 
     facts = file_facts(paths, compute, "reading the ends of files", cache_dir, store)
     rows = facts[["bytes", "mtime_ns", "sha256"]].itertuples(index=False, name=None)
     return [f"{size} {time} {ends}" for size, time, ends in rows]
+
+
+def unreadable(facts: pd.DataFrame, images: str) -> str:
+    """Says how many of the ``images`` have an ``error``, and which are the first."""
+    bad = facts[facts["error"] != ""].drop_duplicates("path")
+    first = first_of([f"'{row.path}' ({row.error})" for row in bad.itertuples()])
+    return f"{len(bad):,} of {facts['path'].nunique():,} {images} cannot be read: {first}"
 
 
 def _hash(path: str, read: Callable[[str], str]) -> Facts:

@@ -6,25 +6,20 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
+from itertools import filterfalse
 from pathlib import Path, PurePath
 
 import pandas as pd
 
-from ood_lab.common.english import first_of
+from ood_lab.common.english import counted, first_of
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath, absolute
 from ood_lab.common.hints import missing_path
 from ood_lab.common.unicode_names import composed
 from ood_lab.data.dataset import UNKNOWN
-from ood_lab.data.sources.image_formats import (
-    HEIF,
-    READ_HEIF,
-    is_picture,
-    passed_over,
-    pictures_among,
-)
-from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
+from ood_lab.data.sources.image_formats import is_picture, passed_over, pictures_among
+from ood_lab.data.sources.reading_warnings import Tell, to_log
 
 #: What an unlabelled image carries before labels become numbers.
 NO_LABEL = str(UNKNOWN)
@@ -62,8 +57,7 @@ def read_folder(folder: Path, labelled: bool, tell: Tell = to_log) -> pd.DataFra
     search.others += [path for path in candidates if path not in pictures]
     files = {name: [p for p in paths if p in pictures] for name, paths in files.items()}
     loose = files.pop(os.curdir)
-    for remark in search.remarks():
-        tell(remark)
+    search.report(tell)
     filled = sorted(name for name, paths in files.items() if paths)
     if labelled and filled:
         if are_splits(filled):
@@ -74,18 +68,11 @@ def read_folder(folder: Path, labelled: bool, tell: Tell = to_log) -> pd.DataFra
                 f"'{os.path.basename(loose[0])}': move them into a class folder or out"
             )
         if empty := sorted(files.keys() - filled):
-            tell(ReadingWarning(f"'{folder}': {_empty(empty)}"))
+            names = first_of([f"'{name}'" for name in empty], 5)
+            tell(f"'{folder}': folders that contain no images are no classes: {names}")
     rows = [(path, NO_LABEL) for path in loose]
     rows += [(path, composed(name)) for name in filled for path in files[name]]
     return pd.DataFrame(rows, columns=["path", "label"])
-
-
-def _empty(names: list[str]) -> str:
-    """The class folders that have no images, as a sentence."""
-    shown = first_of([f"'{name}'" for name in names], 5)
-    if len(names) == 1:
-        return f"the folder {shown} contains no images and is no class"
-    return f"{len(names):,} folders contain no images and are no classes: {shown}"
 
 
 class _Search:
@@ -114,13 +101,13 @@ class _Search:
         paths: dict[str, list[str]] = {os.curdir: []}
         # Links are followed: data sets on shared disks are often folders of links.
         for parent, folders, names in os.walk(self.root, followlinks=True):
-            self.left_out(parent, [name for name in folders + names if not _visible(name)])
-            below = sorted(filter(_visible, folders))
+            self.left_out(parent, filter(is_junk, folders + names))
+            below = sorted(filterfalse(is_junk, folders))
             folders[:] = [name for name in below if self.is_new(os.path.join(parent, name))]
             top = os.path.relpath(parent, self.root).split(os.sep)[0]
             if top == os.curdir:
                 paths |= {name: [] for name in folders}
-            for name in sorted(filter(_visible, names)):
+            for name in sorted(filterfalse(is_junk, names)):
                 if not is_picture(name):
                     self.others.append(name)
                     continue
@@ -142,39 +129,33 @@ class _Search:
             if count:
                 self.junk[kind] += count
 
-    def remarks(self) -> Iterator[ReadingWarning]:
+    def report(self, tell: Tell) -> None:
         """Remarks on everything that was passed over."""
         if sentence := passed_over(self.others):
-            yield ReadingWarning(f"'{self.root}': {sentence}")
+            tell(f"'{self.root}': {sentence}")
         if self.junk:
             names = ", ".join(f"{name} ({n:,})" for name, n in sorted(self.junk.items())[:8])
-            images = "image was" if self.junk.total() == 1 else "images were"
-            yield ReadingWarning(
-                f"'{self.root}': {self.junk.total():,} {images} left out, which a system or "
-                f"program keeps for itself: {names}",
+            images = counted(self.junk.total(), "image")
+            tell(
+                f"'{self.root}': {images} left out, which a system or program keeps for itself: "
+                f"{names}",
                 False,
             )
         if self.loops:
-            links = "a link leads" if len(self.loops) == 1 else f"{len(self.loops):,} links lead"
-            yield ReadingWarning(
+            links = counted(len(self.loops), "link")
+            tell(
                 f"'{self.root}': {links} back to a folder that is searched anyway, which is done "
                 f"once: '{self.loops[0]}'"
             )
-
-
-def _visible(name: str) -> bool:
-    return not is_junk(name)
 
 
 def instead(place: Path) -> str:
     """The contents of a source without images, as the end of a sentence."""
     if place.is_file():
         return ": it has no rows"
-    endings = {Path(n).suffix or n for _, _, names in os.walk(place) for n in names if _visible(n)}
-    if not endings:
-        return " and no file"
-    remedy = f": {READ_HEIF}" if any(end.lower() in HEIF for end in endings) else ""
-    return f" (its files end in {', '.join(sorted(endings)[:5])}){remedy}"
+    files = (name for _, _, names in os.walk(place) for name in filterfalse(is_junk, names))
+    sentence = passed_over(files)
+    return sentence and f": {sentence}"
 
 
 _TRAIN = {"train", "training", "trn", "trainval", "trainset", "traindata", "训练", "训练集"}
@@ -231,12 +212,7 @@ def _split(name: str) -> str:
 
 def splits_message(place: object, names: Collection[str]) -> str:
     """The error for a folder of splits, with what to give instead."""
-    held = next((name for name in names if _split(name) == "held out"), None)
-    train = next((name for name in names if _split(name) == "train"), None)
-    settings = [f"data.id.{key}={place}/{name}" for key, name in (("train", train), ("test", held))]
-    options = [text for text, name in zip(settings, (train, held), strict=True) if name]
-    example = " ".join(options) or f"'{place}/{next(iter(names))}'"
     return (
         f"'{place}' holds splits ({', '.join(sorted(names))}), not classes: give each split its "
-        f"own folder, such as {example}"
+        f"own folder, such as data.id.train={place}/FOLDER data.id.test={place}/FOLDER"
     )

@@ -19,10 +19,10 @@ from ood_lab.common.errors import UserError, one_line, reported_as
 from ood_lab.common.file_records import Stamp
 from ood_lab.common.files import StrPath
 from ood_lab.common.hints import check_known
-from ood_lab.data.sources.file_facts import Facts, file_facts
+from ood_lab.data.sources.file_facts import Facts, file_facts, unreadable
 from ood_lab.data.sources.folders import NO_LABEL
 from ood_lab.data.sources.label_names import is_named
-from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell
+from ood_lab.data.sources.reading_warnings import Tell
 from ood_lab.schema.image_columns import LEVELS
 
 _IMAGES = ("image", "img", "picture", "pixel_values", "jpg", "png", "webp")
@@ -167,16 +167,13 @@ class Samples:
             )
         facts = file_facts(paths, self._look, "reading images and labels", cache_dir, self)
         self._hashes = dict(zip(paths, facts["sha256"], strict=True))
-        if len(broken := facts[facts["error"] != ""]):
-            first = broken.iloc[0]
-            text = (
-                f"{len(broken):,} of {len(facts):,} samples cannot be read: '{first['path']}' "
-                f"({first['error']})"
-            )
-            if not skip or len(broken) == len(facts):
+        broken = facts["error"] != ""
+        if broken.any():
+            text = unreadable(facts, "samples")
+            if not skip or broken.all():
                 raise UserError(f"{text}. Repair them, or set data.on_broken=skip")
-            tell(ReadingWarning(f"{text}; they are skipped"))
-            facts = facts[facts["error"] == ""]
+            tell(f"{text}; they are skipped")
+            facts = facts[~broken]
             paths = facts["path"].tolist()
         labels = facts["label"].map(json.loads)
         return pd.DataFrame({"path": paths, "label": self._texts(labels)})

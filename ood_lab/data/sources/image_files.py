@@ -31,7 +31,7 @@ from ood_lab.data.sources.pixel_decoding import (
     is_deep,
     range_of,
 )
-from ood_lab.data.sources.reading_warnings import ReadingWarning
+from ood_lab.data.sources.reading_warnings import Tell
 from ood_lab.schema.arrays import spaced_rows
 from ood_lab.schema.image_columns import GROUP
 
@@ -219,7 +219,8 @@ def found_decoding(
     pixel_range: PixelRange,
     max_megapixels: float,
     cache_dir: StrPath | None,
-) -> tuple[Decoding, list[ReadingWarning]]:
+    tell: Tell,
+) -> Decoding:
     """The decoding of all sets, with the range of pixel values of a sample of ``paths``.
 
     Args:
@@ -228,9 +229,7 @@ def found_decoding(
         pixel_range: see :func:`~ood_lab.data.sources.pixel_decoding.range_of`.
         max_megapixels: see :class:`~ood_lab.data.sources.pixel_decoding.Decoding`.
         cache_dir: see :class:`FileDataset`.
-
-    Returns:
-        It, and what to report of the pixels.
+        tell: receives what is to be said of the pixels.
 
     Raises:
         UserError: the range cannot be known.
@@ -239,25 +238,22 @@ def found_decoding(
     rows = spaced_rows(len(paths), _SAMPLE)
     values = pixel_values([paths[row] for row in rows], store, decoding, cache_dir)
     value_range, text = range_of(values, pixel_range)
-    remarks = [ReadingWarning(text, doubtful=pixel_range == "auto")] if text else []
+    if text:
+        tell(text, doubtful=pixel_range == "auto")
     pages = values["pages"] > 1
     if pages.any():
-        remarks.append(
-            ReadingWarning(
-                f"{pages.mean():.0%} of {len(values)} training images have several pages: the "
-                "first is read. An image of n channels is one page [H, W, n], or an .npy file"
-            )
+        tell(
+            f"{pages.mean():.0%} of {len(values)} training images have several pages: the "
+            "first is read. An image of n channels is one page [H, W, n], or an .npy file"
         )
     if n := sorted({*map(int, values["channels"])} - {0, 1, 3}):
-        remarks.append(
-            ReadingWarning(
-                f"training images have {listed([str(k) for k in n])} channels: a network whose "
-                "first layer takes as many reads all. Other networks, CLIP and the pages read the "
-                "first three as RGB; corruptions treat three at a time, in 8 bits",
-                doubtful=False,
-            )
+        tell(
+            f"training images have {listed([str(k) for k in n])} channels: a network whose "
+            "first layer takes as many reads all. Other networks, CLIP and the pages read the "
+            "first three as RGB; corruptions treat three at a time, in 8 bits",
+            doubtful=False,
         )
-    return Decoding(value_range, max_megapixels), remarks
+    return Decoding(value_range, max_megapixels)
 
 
 def pixel_values(

@@ -19,6 +19,8 @@ from PIL.TiffImagePlugin import (
 )
 from torchvision.io import ImageReadMode, decode_image
 
+from ood_lab.common.english import counted
+
 #: PIL registers these, but only to identify them or with the help of other programs.
 _NOT_PHOTOS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
 #: Endings of what telephones store, and what it takes to open it.
@@ -87,11 +89,11 @@ def passed_over(names: Iterable[str]) -> str:
     if not missed:
         return ""
     kinds = [f"{n:,} {end or 'without an ending'}" for end, n in missed.items()]
-    total = sum(missed.values())
-    files = "file that cannot be opened was" if total == 1 else "files that cannot be opened were"
+    files = counted(sum(missed.values()), "file")
     remedies = [READ_HEIF] * any(end in HEIF for end in missed)
     remedies += ["save as PNG or JPEG what is a picture"] * any(e not in HEIF for e in missed)
-    return f"{total:,} {files} passed over ({', '.join(kinds)}): {'; '.join(remedies)}"
+    shown = ", ".join(kinds)
+    return f"{files} that cannot be opened passed over ({shown}): {'; '.join(remedies)}"
 
 
 class ArrayFile(ImageFile.ImageFile):

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ood_lab.common.errors import UserError, reported_as
-from ood_lab.common.files import StrPath
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import StrPath, read_table
 from ood_lab.common.hints import check_known, missing_path
 from ood_lab.common.unicode_names import composed
 from ood_lab.data.dataset import Splits
@@ -73,8 +73,7 @@ def read_levels(path: StrPath, key: str = "data.levels") -> pd.DataFrame:
     file = Path(path)
     if not file.is_file():
         raise missing_path(file)
-    with reported_as(f"cannot read {key}={file}: {{reason}}", (ValueError, OSError)):
-        table = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
+    table = read_table(file)
     wanted = ("dataset", "index", "path", *LEVELS)
     check_known(wanted, table, f"{key}={file} has no column '{{name}}'")
     return table

@@ -26,8 +26,8 @@ from ood_lab.data.sources.label_names import (
     ordered_names,
 )
 from ood_lab.data.sources.level_tables import cell_lists
-from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
-from ood_lab.data.sources.table_columns import renamed, unread
+from ood_lab.data.sources.reading_warnings import Tell, to_log
+from ood_lab.data.sources.table_columns import renamed, tell_unread
 
 
 def read_manifest(
@@ -96,8 +96,7 @@ def read_manifest(
     else:
         table = read_file(place, labelled, chosen, tell)
         names = [str(c) for c in table if c != "label" or (table[c] != NO_LABEL).any()]
-        for remark in unread([name for name in names if name != group], place, labelled):
-            tell(remark)
+        tell_unread([name for name in names if name != group], place, labelled, tell)
         table = _present(table, place, root, tell) if skip else table
         table["path"] = _absolute(table["path"], place, root)
         if "mask" in table:
@@ -114,7 +113,7 @@ def encode_labels(
     classes: Sequence[str] | None,
     source: str,
     numeric: bool,
-    tell: Tell = to_log,
+    tell: Tell,
 ) -> tuple[pd.DataFrame, list[str]]:
     """Turns the texts in column ``label`` into positions in the list of classes, in place.
 
@@ -137,14 +136,12 @@ def encode_labels(
     if names and (unknown := [name for name in present if name not in position]):
         raise UserError(mismatch(present, names, unknown[0], source))
     if how:
-        tell(ReadingWarning(f"'{source}': {how}", False))
+        tell(f"'{source}': {how}", False)
     if classes is None and numeric and names[:1] == ["1"] and names[-1] == str(len(names)):
         tell(
-            ReadingWarning(
-                f"'{source}': its labels 1 to {len(names)} are {len(names)} classes, the outputs "
-                f"0 to {len(names) - 1} of a network",
-                False,
-            )
+            f"'{source}': its labels 1 to {len(names)} are {len(names)} classes, the outputs "
+            f"0 to {len(names) - 1} of a network",
+            False,
         )
     if present and not names:
         table["category_name"] = labels.where(labels != NO_LABEL, "")
@@ -177,10 +174,8 @@ def metadata_of(folder: Path, tell: Tell | None, chosen: Mapping[str, str]) -> P
         return file
     if tell is not None and others:
         tell(
-            ReadingWarning(
-                f"'{file}' has the columns {', '.join(others[:8])}, which are not read: if one "
-                f"is the class, give {{path: {folder}, label: {others[0]}}}"
-            )
+            f"'{file}' has the columns {', '.join(others[:8])}, which are not read: if one "
+            f"is the class, give {{path: {folder}, label: {others[0]}}}"
         )
     return None
 
@@ -300,12 +295,9 @@ def _present(table: pd.DataFrame, file: Path, root: StrPath | None, tell: Tell) 
     if there.all() or not there.any():
         return table
     row = int((~there).argmax())
-    shown = paths[row].strip() if isinstance(paths[row], str) else ""
     tell(
-        ReadingWarning(
-            f"'{file}': {(~there).sum():,} of {len(table):,} rows have no image and are skipped, "
-            f"first row {row + 1} ({shown or 'no path'})"
-        )
+        f"'{file}': {(~there).sum():,} of {len(table):,} rows have no image and are skipped, "
+        f"first row {row + 1} ({table['path'].iloc[row]})"
     )
     return table[there].reset_index(drop=True)
 
@@ -342,9 +334,7 @@ def path_texts(paths: pd.Series, file: Path) -> Iterator[str]:
     for row, path in enumerate(paths, start=1):
         text = os.fsdecode(path) if isinstance(path, bytes) else path
         if not isinstance(text, str):
-            kind = "no path" if pd.api.types.is_scalar(text) and pd.isna(text) else "not a path"
-            shown = "" if kind == "no path" else f": {str(text)[:60]!r}"
-            raise UserError(f"'{file}' row {row} has {kind}{shown}")
+            raise UserError(f"'{file}' row {row} has no path: {str(text)[:60]!r}")
         yield text
 
 

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Protocol
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class ReadingWarning:
-    """A remark, in one sentence.
+class Tell(Protocol):
+    """Receives remarks."""
 
-    Attributes:
-        text: the sentence.
-        doubtful: something may be missing that was meant to be there.
-    """
-
-    text: str
-    doubtful: bool = True
+    def __call__(self, text: str, doubtful: bool = True) -> None:
+        """One sentence; it is ``doubtful`` where something may be missing that was meant."""
 
 
-Tell = Callable[[ReadingWarning], None]
-
-
-def to_log(remark: ReadingWarning) -> None:
-    """Writes the remark to the log, as a warning where something may be missing."""
-    log.log(logging.WARNING if remark.doubtful else logging.INFO, remark.text)
+def to_log(text: str, doubtful: bool = True) -> None:
+    """Writes a remark to the log, as a warning where something may be missing."""
+    log.log(logging.WARNING if doubtful else logging.INFO, text)

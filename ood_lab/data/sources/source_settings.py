@@ -20,7 +20,7 @@ from ood_lab.data.sources.folders import are_splits, in_junk, is_junk, splits_me
 from ood_lab.data.sources.foreign_datasets import Column, Samples, class_names
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.manifest import check_columns, encode_labels, missing_of, read_manifest
-from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell
+from ood_lab.data.sources.reading_warnings import Tell
 from ood_lab.data.sources.tar_shards import are_shards, read_shards
 
 #: A path, ``{path: ..., root: ...}``, ``{dataset: ..., image: ..., label: ...}``, a data set, or a
@@ -99,8 +99,8 @@ class Manifest:
 
     place: Path
     root: StrPath | None
-    image: str | None = None
-    label: str | None = None
+    image: str | None
+    label: str | None
 
     def missing(self) -> str:
         """The number of listed images that are not there, and the first of them; else nothing."""
@@ -239,7 +239,7 @@ class OwnData:
         images = [(os.path.abspath(path), label) for path, label in plain]
         kept = [pair for pair in images if not in_junk(os.path.relpath(pair[0], root))]
         if left := len(images) - len(kept):
-            tell(ReadingWarning(f"'{root}': {left:,} images of system folders left out", False))
+            tell(f"'{root}': {left:,} images of system folders left out", False)
         names = class_names(self.dataset.classes)
         rows = [(path, names[label]) for path, label in kept]
         table = pd.DataFrame(rows, columns=["path", "label"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +13,7 @@ from ood_lab.common.english import first_of
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.hints import check_known, nearest
 from ood_lab.common.unicode_names import composed
-from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell
+from ood_lab.data.sources.reading_warnings import Tell
 from ood_lab.schema.image_columns import LEVELS
 
 #: Columns that are read, beside ``level_<n>`` and ``attribute_<name>``.
@@ -65,41 +65,38 @@ def renamed(
         if hidden or len(candidates) != 1 or (name == "path" and "file_name" in names.values()):
             continue
         if tell is not None:
-            read = f"'{file}': the column '{names[candidates[0]]}' is read as {name}"
-            tell(ReadingWarning(read, doubtful=False))
+            tell(f"'{file}': the column '{names[candidates[0]]}' is read as {name}", False)
         names[candidates[0]] = name
     return names
 
 
-def unread(columns: Iterable[str], source: Path, labelled: bool) -> Iterator[ReadingWarning]:
+def tell_unread(columns: Sequence[str], source: Path, labelled: bool, tell: Tell) -> None:
     """Names the columns that nothing reads, those first that may be meant for one that is.
 
     Args:
         columns: of the table, as :func:`renamed`.
         source: the table.
         labelled: whether labels are needed.
+        tell: receives them.
     """
-    names = list(columns)
-    free = [name for name in (*KNOWN, "level_0") if name not in names and name != "path"]
+    free = [name for name in (*KNOWN, "level_0") if name not in columns and name != "path"]
     if not labelled:
         free = [name for name in free if name not in ("label", "level_0")]
     nothing_reads = []
-    for name in names:
+    for name in columns:
         plain = _plain(name)
         if _is_read(name):
             continue
         close = ["label"] if plain in CLASS_NAMES else nearest(plain, free, _CLOSE)
         if close and close[0] in free:
-            yield ReadingWarning(
+            tell(
                 f"nothing reads the column '{name}' of '{source}': if it is the {close[0]}, call "
                 f"it '{close[0]}'"
             )
         elif not _OWN.fullmatch(plain):
             nothing_reads.append(f"'{name}'")
     if nothing_reads:
-        yield ReadingWarning(
-            f"nothing reads these columns of '{source}': {first_of(nothing_reads, 5)}", False
-        )
+        tell(f"nothing reads these columns of '{source}': {first_of(nothing_reads, 5)}", False)
 
 
 def _plain(name: str) -> str:

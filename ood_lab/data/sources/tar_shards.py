@@ -7,7 +7,7 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
@@ -97,7 +97,6 @@ def read_shards(
         shard, error = broken.iloc[0][["path", "error"]]
         raise UserError(f"cannot read shard '{shard}': {error}; fetch or write it again")
     pictures = {image.lower()} if image else _pictures()
-    find: Callable[[str, Mapping[str, _Part]], str] | None = None
     members: dict[str, ShardMember] = {}
     labels: list[str] = []
     columns = ("path", "mtime_ns", "change", "files")
@@ -110,9 +109,10 @@ def read_shards(
                     f"'{shard}' has names that are not UTF-8: write it again", UnicodeEncodeError
                 ):
                     part.name.encode()
-                find = find or _label(parts, pattern, label)
+                if not members:
+                    label = _label_ending(parts, pattern, label)
                 members[f"{shard}#{part.name}"] = part.member
-                labels.append(find(part.name, parts))
+                labels.append(_label(part.name, parts, label))
     if not members:
         samples = (_samples("", (0, 0), files) for files in index["files"])
         endings = sorted({ending for of in samples for parts in of for ending in parts})
@@ -184,34 +184,34 @@ def _text(shard: BinaryIO, start: int, size: int) -> str | None:
         return None
 
 
-def _label(
-    example: Mapping[str, _Part], pattern: str, label: str | None
-) -> Callable[[str, Mapping[str, _Part]], str]:
-    """The function from the name and the parts of a sample to the text of its label."""
+def _label_ending(example: Mapping[str, _Part], pattern: str, label: str | None) -> str | None:
+    """Where samples like this one have their label; None = in the folder."""
+    record = json.loads(example["json"].read()) if "json" in example else {}
+    if label is not None:
+        names = [*example, *(f"json.{key}" for key in record)]
+        check_known([label], names, f"'{pattern}' has no label '{{name}}'")
+        return label
+    label = next((ending for ending in _LABELS if ending in example), None)
+    if label or record.get("label") is not None:
+        return label or "json.label"
+    for ending, part in example.items():
+        stem, _, last = ending.rpartition(".")
+        alike = [other for other in example if stem and other.startswith(f"{stem}.")]
+        dotted = last in (*_LABELS, "json") and all("." in other for other in example)
+        if dotted and len(alike) > 1:
+            raise UserError(
+                f"'{pattern}' has '{part.name}', and the name of a sample ends at its first "
+                "dot: write names of samples without dots"
+            )
+    return None
 
-    def from_json(parts: Mapping[str, _Part], key: str) -> str:
-        record = json.loads(parts["json"].read()) if "json" in parts else {}
-        return NO_LABEL if record.get(key) is None else str(record[key])
 
+def _label(name: str, parts: Mapping[str, _Part], label: str | None) -> str:
+    """The text of the label of a sample, of which one image has this name."""
     if label is None:
-        label = next((ending for ending in _LABELS if ending in example), None)
-        if label is None and from_json(example, "label") != NO_LABEL:
-            label = "json.label"
-    if label is None:
-        for ending, part in example.items():
-            stem, _, last = ending.rpartition(".")
-            alike = [other for other in example if stem and other.startswith(f"{stem}.")]
-            dotted = last in (*_LABELS, "json") and all("." in other for other in example)
-            if dotted and len(alike) > 1:
-                raise UserError(
-                    f"'{pattern}' has '{part.name}', and the name of a sample ends at its first "
-                    "dot: write names of samples without dots"
-                )
-        return lambda name, _: name.split("/")[0] if "/" in name else NO_LABEL
+        return name.split("/")[0] if "/" in name else NO_LABEL
+    if label in parts:
+        return parts[label].read()
     ending, _, key = label.partition(".")
-    inner = json.loads(example["json"].read()) if "json" in example else ()
-    names = [*example, *(f"json.{k}" for k in inner)]
-    check_known([label], names, f"'{pattern}' has no label '{{name}}'")
-    if ending == "json" and key:
-        return lambda _, parts: from_json(parts, key)
-    return lambda _, parts: parts[label].read() if label in parts else NO_LABEL
+    record = json.loads(parts["json"].read()) if ending == "json" and "json" in parts else {}
+    return NO_LABEL if record.get(key) is None else str(record[key])

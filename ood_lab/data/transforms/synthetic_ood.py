@@ -14,7 +14,7 @@ from annotated_types import Interval
 from ood_lab.common.arguments import Count, InnerShare, Seed, check_values
 from ood_lab.common.english import counted, first_of
 from ood_lab.common.errors import UserError
-from ood_lab.common.grouping import with_keys
+from ood_lab.common.grouping import with_keys, without_keys
 from ood_lab.common.hints import check_known
 from ood_lab.common.random_streams import stream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, ImageSets, Splits, columns_with
@@ -73,9 +73,10 @@ class SyntheticOOD:
     def __post_init__(self) -> None:
         check_values(SyntheticOOD, vars(self), "synthetic_ood")
         check_known(self.corruptions or (), CORRUPTIONS, "synthetic_ood.corruptions: no '{name}'")
-        if self.kind != "held_out_classes":
-            _check_list("corruptions", self._kinds)
-            _check_list("severities", self.severities)
+        for key, values in {"corruptions": self._kinds, "severities": self.severities}.items():
+            if not values or len(set(values)) < len(values):
+                problem = f"synthetic_ood.{key}={list(values)}"
+                raise UserError(f"{problem}: give at least one, and none twice")
 
     @property
     def _kinds(self) -> list[str]:
@@ -157,15 +158,16 @@ class SyntheticOOD:
         if not levels:
             raise UserError(f"synthetic_ood={self.kind}: no ID test image shows a held-out class")
         rows = {d: self._some(np.flatnonzero(distance == d), d) for d in levels}
-        if self.by_set and self.kind == "held_out_classes" and len(levels) > 1:
-            return {
-                f"held_out_{d}": images_of_classes(test, f"held_out_{d}", rows[d], {})
-                for d in levels
-            }
-        all_rows = np.sort(np.concatenate(list(rows.values())))
-        several = len(levels) > 1 or self.kind == "both"
-        column = {SEMANTIC: distance[all_rows]} if several else {}
-        return {"held_out": images_of_classes(test, "held_out", all_rows, column)}
+        sets = {f"held_out_{d}": chosen for d, chosen in rows.items()}
+        if not (self.by_set and self.kind == "held_out_classes" and len(levels) > 1):
+            sets = {"held_out": np.sort(np.concatenate(list(rows.values())))}
+        of_levels = len(sets) == 1 and (len(levels) > 1 or self.kind == "both")
+        return {
+            name: images_of_classes(
+                test, name, chosen, {SEMANTIC: distance[chosen]} if of_levels else {}
+            )
+            for name, chosen in sets.items()
+        }
 
     def corrupt(self, splits: Splits) -> tuple[ImageSets, list[str]]:
         """Adds the sets :attr:`names`; for ``both``, ``held_out`` becomes a part of it.
@@ -178,23 +180,24 @@ class SyntheticOOD:
         test = splits["test"]
         plan = self._plan(0, self._some(np.arange(len(test)), 0), self.severities)
         kinds, levels = plan["corruption"].nunique(), ", ".join(map(str, sorted(self.severities)))
-        sets: ImageSets = {}
+        sources = [test]
         if self.kind == "both":
             held = splits["held_out"]
+            sources.append(held)
             plan = pd.concat([plan, self._plan(1, np.arange(len(held)), (0, *self.severities))])
             plan = plan.reset_index(drop=True)
             semantic = held.table[SEMANTIC].to_numpy(np.int64)
             of_held = (plan["source"] == 1).to_numpy()
             plan[SEMANTIC] = 0
             plan.loc[of_held, SEMANTIC] = semantic[plan.loc[of_held, "row"]]
-            sets["synthetic_ood"] = self._set("synthetic_ood", [test, held], plan, COVARIATE)
-        elif self.by_set:
-            for severity, part in plan.groupby("severity"):
-                name = f"corrupted_{severity}"
-                sets[name] = self._set(name, [test], part, None)
-        else:
-            level = COVARIATE if len(self.severities) > 1 else None
-            sets["corrupted"] = self._set("corrupted", [test], plan, level)
+        plans = [part for _, part in plan.groupby("severity")]
+        if self.kind == "both" or not self.by_set:
+            several = self.kind == "both" or len(self.severities) > 1
+            plans = [plan.assign(**{COVARIATE: plan["severity"]}) if several else plan]
+        sets: ImageSets = {
+            name: CorruptedImages(name, sources, part, self.seed, self.size)
+            for name, part in zip(self.names, plans, strict=True)
+        }
         size = counted(sum(map(len, sets.values())), "image")
         photos = len({path for data in sets.values() for path in data.table[MADE_OF]})
         unit = "photograph" if test.groups is None else "group"
@@ -202,14 +205,8 @@ class SyntheticOOD:
             f"{', '.join(sets)}: {size} made of {counted(photos, unit)} of ID test, "
             f"severity {levels}, corruptions: {kinds}"
         )
-        rest = {n: d for n, d in splits.items() if not (self.kind == "both" and n == "held_out")}
+        rest = without_keys(splits, ["held_out"] if self.kind == "both" else [])
         return rest | sets, [note]
-
-    def _set(
-        self, name: str, sources: list[ImageDataset], plan: pd.DataFrame, level: str | None
-    ) -> CorruptedImages:
-        plan = plan.assign(**{level: plan["severity"]}) if level else plan
-        return CorruptedImages(name, sources, plan, self.seed, self.size)
 
     def _plan(self, source: int, rows: np.ndarray, severities: Iterable[int]) -> pd.DataFrame:
         """Every row at every severity, under one corruption, of which each has as many rows."""
@@ -237,11 +234,6 @@ def _listed(classes: Sequence[str], distance_of: Mapping[int, int], above: Above
     names = [f"{classes[c]} ({d})" if tree else classes[c] for c, d in distance_of.items()]
     meaning = "; in brackets: levels up to the nearest class that stays" if tree else ""
     return f"{first_of(names, _SHOWN)}{meaning}"
-
-
-def _check_list(key: str, values: Sequence[object]) -> None:
-    if not values or len(set(values)) < len(values):
-        raise UserError(f"synthetic_ood.{key}={list(values)}: give at least one, and none twice")
 
 
 def _check_free(names: Iterable[str], splits: Splits) -> None:
@@ -272,17 +264,12 @@ def distances(above: Above, held: Sequence[int]) -> dict[int, int]:
     1 = they share the label right above the class (siblings), 2 = the one above that, ...; one more
     than there are levels above the classes = they share nothing. Without a hierarchy all have 1.
     """
-    kept = [above[c] for c in range(len(above)) if c not in held]
-    return {c: min((_apart(above[c], other) for other in kept), default=1) for c in held}
-
-
-def _apart(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    shared = 0
-    for a, b in zip(one, other, strict=True):
-        if a != b:
-            break
-        shared += 1
-    return len(one) - shared + 1
+    kept = [labels for c, labels in enumerate(above) if c not in held]
+    nearest = {}
+    for c in held:
+        shared = [np.cumprod(np.equal(above[c], labels)).sum() for labels in kept]
+        nearest[c] = len(above[c]) + 1 - int(max(shared, default=len(above[c])))
+    return nearest
 
 
 def choose(above: Above, share: float, seed: int) -> list[int]:

@@ -17,13 +17,13 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import absolute
 from ood_lab.common.hints import missing_path
 from ood_lab.data.datamodules.image_groups import FOLDER, group_names
-from ood_lab.data.sources.file_facts import Facts, file_facts
+from ood_lab.data.sources.file_facts import Facts, file_facts, unreadable
 from ood_lab.data.sources.image_files import DECODING, FileDataset, load_rgb, reason
 from ood_lab.data.sources.image_formats import is_picture, pictures_among
 from ood_lab.data.sources.image_lists import TABLES, Addresses, Listing, read_paths
 from ood_lab.data.sources.image_stores import FILES, CombinedStores, Store
 from ood_lab.data.sources.pixel_decoding import Decoding
-from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
+from ood_lab.data.sources.reading_warnings import Tell, to_log
 from ood_lab.data.sources.source_settings import Given, Manifest, ReadOptions, source_of
 
 log = logging.getLogger(__name__)
@@ -57,17 +57,12 @@ class ListedImages:
         images: in order.
         tables: of ``images.sources``, those that are tables or lists, whose files nobody has looked
             for; None for the others.
-        remarks: on what was passed over.
+        passed: what was passed over, in sentences.
     """
 
     images: Listing
     tables: tuple[Manifest | None, ...]
-    remarks: tuple[ReadingWarning, ...]
-
-    @property
-    def passed(self) -> tuple[str, ...]:
-        """What was passed over, in sentences."""
-        return tuple(remark.text for remark in self.remarks if remark.doubtful)
+    passed: tuple[str, ...]
 
 
 def list_images(source: Given | Sequence[Given]) -> ListedImages:
@@ -81,16 +76,16 @@ def list_images(source: Given | Sequence[Given]) -> ListedImages:
     Raises:
         UserError: nothing there.
     """
-    remarks: list[ReadingWarning] = []
+    passed: list[str] = []
     several = isinstance(source, list | tuple)
     listings = [
-        _listing_of(one, f"task.images[{number}]" if several else "task.images", remarks)
+        _listing_of(one, f"task.images[{number}]" if several else "task.images", passed)
         for number, one in enumerate(source if several else [source])
     ]
     if not listings:
         raise UserError("task.images is an empty list: give at least one image")
     listing = Listing([addresses for addresses, _ in listings])
-    return ListedImages(listing, tuple(table for _, table in listings), tuple(remarks))
+    return ListedImages(listing, tuple(table for _, table in listings), tuple(passed))
 
 
 def opened(listing: ListedImages, decoding: Decoding = DECODING) -> ReadableImages:
@@ -105,34 +100,30 @@ def opened(listing: ListedImages, decoding: Decoding = DECODING) -> ReadableImag
     """
     listed: list[str] = []
     stores: dict[str, Store] = {}
-    remarks = list(listing.remarks)
+    passed = list(listing.passed)
     for source, manifest in zip(listing.images.sources, listing.tables, strict=True):
         if manifest is not None:
-            texts = [
-                str(path) for path in manifest.read([], ReadOptions(remarks.append)).table["path"]
-            ]
+            rows = manifest.read([], ReadOptions(_doubts_to(passed))).table
+            texts = list(map(str, rows["path"]))
         else:
             texts = list(source.texts)
         listed += texts
         stores |= dict.fromkeys(texts, source.store)
-    passed = tuple(remark.text for remark in remarks if remark.doubtful)
     tell_passed(passed)
     paths = pd.Series(listed)
     store: Store = CombinedStores(stores) if set(stores.values()) - {FILES} else FILES
     look = partial(_read_error, store=store, decoding=decoding)
     errors = file_facts(paths, look, "decoding images", store=store)["error"]
     table = pd.DataFrame({"path": paths.to_numpy(), "error": errors.to_numpy()})
-    broken = table[table["error"] != ""]
-    if len(broken):
-        first = broken.iloc[0]
-        some = f"{len(broken):,} of {len(table):,} images cannot be read"
-        example = f"first: '{first['path']}' ({first['error']})"
-        if len(broken) == len(table):
-            raise UserError(f"task.images: {some}; {example}")
-        log.warning("%s and have an error in the table; %s", some, example)
+    broken = table["error"] != ""
+    if broken.any():
+        text = unreadable(table, "images")
+        if broken.all():
+            raise UserError(f"task.images: {text}")
+        log.warning("%s; the table names the error of each", text)
     readable = table.loc[table["error"] == "", ["path"]].assign(label=-1).reset_index(drop=True)
     return ReadableImages(
-        table, FileDataset("images", readable, [], store=store, decoding=decoding), passed
+        table, FileDataset("images", readable, [], store=store, decoding=decoding), tuple(passed)
     )
 
 
@@ -151,7 +142,8 @@ def groups_of(listed: ListedImages, paths: pd.Series, by: str, tell: Tell = to_l
     images = pd.DataFrame({"path": paths.to_numpy()})
     tables = [table for table in listed.tables if table is not None]
     if tables and by != FOLDER and "(" not in by:
-        read = [table.read([], ReadOptions(lambda _: None, group=by)).table for table in tables]
+        silent = ReadOptions(_doubts_to([]), group=by)
+        read = [table.read([], silent).table for table in tables]
         columns = pd.concat(read).drop_duplicates("path").set_index("path")
         if by in columns:
             images[by] = images["path"].map(columns[by])
@@ -164,12 +156,10 @@ def tell_passed(sentences: Sequence[str]) -> None:
         log.warning("task.images: %s", sentence)
 
 
-def _listing_of(
-    place: Given, key: str, remarks: list[ReadingWarning]
-) -> tuple[Addresses, Manifest | None]:
+def _listing_of(place: Given, key: str, passed: list[str]) -> tuple[Addresses, Manifest | None]:
     """What one source points to, and the source where it is a table or list.
 
-    What it passes over goes to ``remarks``.
+    What it passes over goes to ``passed``.
     """
     source = source_of(place, key)
     if isinstance(source, Manifest):
@@ -178,8 +168,18 @@ def _listing_of(
         file = Path(absolute(source.place))
         if file.suffix.lower() in TABLES and file.is_file():
             return read_paths(file, source.root), source
-    table, _, store = source.read([], ReadOptions(remarks.append))
+    table, _, store = source.read([], ReadOptions(_doubts_to(passed)))
     return Addresses(table["path"].tolist(), store), None
+
+
+def _doubts_to(sentences: list[str]) -> Tell:
+    """Keeps the remarks on what may be missing."""
+
+    def keep(text: str, doubtful: bool = True) -> None:
+        if doubtful:
+            sentences.append(text)
+
+    return keep
 
 
 def _pattern_files(pattern: str) -> list[str]:

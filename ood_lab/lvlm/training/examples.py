@@ -146,7 +146,7 @@ class Chats(L.LightningDataModule):
         order: Sampler[Any] = EpochSampler(size, self.seed, lambda: coming_epoch(self.trainer))
         if self.trainer:
             devices, device = self.trainer.world_size, self.trainer.global_rank
-            order = DeviceShare(order, devices, device)  # type: ignore[arg-type]
+            order = DeviceShare(order, devices, device, len(order))  # type: ignore[arg-type]
         return self._loader(self.train, self.batch_size, sampler=order)
 
     def val_dataloader(self) -> DataLoader[Any] | list[Any]:

@@ -168,7 +168,7 @@ class AKGNet(FGVCNet):
                 f"{self.method} dates by a hierarchy of two levels, and the data has "
                 f"{len(space.level_sizes)}: keep two, or choose hrn or yourfl"
             )
-        self.tree = Hierarchy.of(space, self.method)
+        self.tree = Hierarchy(space.level_sizes, space.parents)
         self.coarse_branch, self.fine_branch, self.shape_branch, self.attribute_branch = (
             Branch(channels, width, embedding) for _ in range(4)
         )

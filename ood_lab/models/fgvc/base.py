@@ -15,7 +15,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.models.backbone import Backbone, linear_of
-from ood_lab.models.fgvc.label_tree import LabelSpace
+from ood_lab.models.fgvc.label_tree import require
 from ood_lab.models.fgvc.layers import known_cross_entropy
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import TransformSettings, set_transform, transform_options
@@ -24,6 +24,7 @@ from ood_lab.models.output import Output
 from ood_lab.models.training.classifier import Classifier
 from ood_lab.models.weights import check_one_source, load_weights
 from ood_lab.models.weights_formats import Checkpoint
+from ood_lab.schema.label_space import LabelSpace
 
 
 class FGVCNet(Backbone):
@@ -36,7 +37,7 @@ class FGVCNet(Backbone):
     Attributes:
         method: name in messages.
         strides: of the maps that :meth:`maps` returns, fine to coarse.
-        needs: which further labels the method trains on, see :class:`LabelSpace`.
+        needs: which further labels the method trains on, see :func:`require`.
         level_heads: names of the sub-modules whose outputs, in any forward pass, are the logits
             of the levels above the classes, coarse to fine; empty = the method has none.
         category_head: the same for the category; None = the method has none.
@@ -46,7 +47,7 @@ class FGVCNet(Backbone):
     Args:
         name: timm model with a feature pyramid.
         num_classes: C; the run fills it in.
-        labels: see :meth:`LabelSpace.of`; None = only classes.
+        labels: fields of :class:`LabelSpace`; None = only classes.
         kwargs: passed to ``timm.create_model``.
         pretrained: take timm's weights for the trunk.
         trunk_weights: take the trunk's weights from this file instead, see :func:`pyramid`.
@@ -89,8 +90,8 @@ class FGVCNet(Backbone):
                 f"{self.method} does not come with classes of its own: give a trained one with "
                 "ckpt=<run folder or file>, or set model.backbone.num_classes"
             )
-        self.labels = LabelSpace.of(num_classes, labels)
-        self.labels.require(self.method, self.needs)
+        self.labels = LabelSpace(**{**(labels or {}), "classes": num_classes})
+        require(self.labels, self.method, self.needs)
         self.trunk, self.channels = pyramid(
             name, self.strides, self.method, pretrained, trunk_weights, kwargs
         )

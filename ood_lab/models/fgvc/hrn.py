@@ -50,7 +50,7 @@ class HRNNet(FGVCNet):
             embedding: D.
         """
         space, channels = self.labels, self.channels[-1]
-        self.tree = Hierarchy.of(space, self.method)
+        self.tree = Hierarchy(space.level_sizes, space.parents)
         self.branches = nn.ModuleList(Branch(channels, width, embedding) for _ in space.level_sizes)
         self.heads = nn.ModuleList(nn.Linear(embedding, size) for size in space.level_sizes)
         self.head = nn.Linear(embedding, space.classes)

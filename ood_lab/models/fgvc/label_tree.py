@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError
 from ood_lab.models.fgvc.layers import UNKNOWN, known_mean, picked
+from ood_lab.schema.label_space import LabelSpace
 
 #: What a method may ask for, and how the user provides it.
 REMEDIES = {
@@ -21,45 +20,19 @@ REMEDIES = {
 }
 
 
-@dataclass(frozen=True)
-class LabelSpace:
-    """Sizes of the label sets and the hierarchy of the classes.
+def require(labels: LabelSpace, method: str, needs: Iterable[str]) -> None:
+    """Checks that the data has what a method needs.
 
-    Attributes:
-        classes: number of ID classes C; they are the finest level.
-        level_sizes: labels at each level, coarse to fine, the last one C; empty = no hierarchy.
-        parents: for every level but the coarsest, the parent (index at the level above) of each
-            label.
-        categories: number of categories, independent of the hierarchy; 0 = none.
-        shapes: number of shapes; 0 = none.
-        attributes: number of 0/1 characteristics; 0 = none.
+    Raises:
+        UserError: names the method and what is missing.
     """
-
-    classes: int
-    level_sizes: Sequence[int] = ()
-    parents: Sequence[Sequence[int]] = ()
-    categories: int = 0
-    shapes: int = 0
-    attributes: int = 0
-
-    @classmethod
-    def of(cls, classes: int, plain: Settings | None) -> LabelSpace:
-        """From plain numbers and lists, as configurations and checkpoints hold them."""
-        return cls(**{**(plain or {}), "classes": classes})
-
-    def require(self, method: str, needs: Iterable[str]) -> None:
-        """Checks that the data has what a method needs.
-
-        Raises:
-            UserError: names the method and what is missing.
-        """
-        has = {"levels": self.parents, "shapes": self.shapes, "attributes": self.attributes}
-        missing = [REMEDIES[need] for need in needs if not has[need]]
-        if missing:
-            raise UserError(
-                f"{method} needs {' and '.join(missing)}, and the data has none: "
-                "provide it, or choose nts, sps or p2p, which need only classes"
-            )
+    has = {"levels": labels.parents, "shapes": labels.shapes, "attributes": labels.attributes}
+    missing = [REMEDIES[need] for need in needs if not has[need]]
+    if missing:
+        raise UserError(
+            f"{method} needs {' and '.join(missing)}, and the data has none: "
+            "provide it, or choose nts, sps or p2p, which need only classes"
+        )
 
 
 class Hierarchy:
@@ -93,21 +66,6 @@ class Hierarchy:
         # Not buffers of a module: moving averages of weights average whole numbers, too, and
         # round them down.
         self._parents = [torch.tensor(list(above), dtype=torch.long) for above in parents]
-
-    @classmethod
-    def of(cls, labels: LabelSpace, method: str) -> Hierarchy:
-        """The hierarchy of the classes.
-
-        Raises:
-            UserError: its finest level is not the classes.
-        """
-        finest = labels.level_sizes[-1]
-        if finest != labels.classes:
-            raise UserError(
-                f"{method}: the finest level of the hierarchy has {finest} labels and the data "
-                f"{labels.classes} classes: the last level must number the classes as label does"
-            )
-        return cls(labels.level_sizes, labels.parents)
 
     def deepest(self, levels: Tensor) -> Tensor:
         """The node of the finest known label of each row.

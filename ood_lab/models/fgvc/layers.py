@@ -46,7 +46,7 @@ class Branch(nn.Sequential):
         features: D.
     """
 
-    def __init__(self, channels: int, width: int = 1024, features: int = 512) -> None:
+    def __init__(self, channels: int, width: int, features: int) -> None:
         super().__init__(
             BasicConv(channels, width, 1),
             BasicConv(width, channels, 3),
@@ -67,7 +67,7 @@ def known_mean(values: Tensor, known: Tensor) -> Tensor:
     return (values * known).sum() / known.sum().clamp(min=1)
 
 
-def known_cross_entropy(logits: Tensor, target: Tensor, smoothing: float = 0.0) -> Tensor:
+def known_cross_entropy(logits: Tensor, target: Tensor, smoothing: float) -> Tensor:
     """Cross-entropy averaged over the samples whose target is known.
 
     Args:

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from ood_lab.common.tensor_file import Batch, Tensors
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
-from ood_lab.models.fgvc.label_tree import Hierarchy
 from ood_lab.models.fgvc.layers import elu_mlp, known_cross_entropy
 
 
@@ -52,7 +51,6 @@ class YourFLNet(FGVCNet):
             width: of the embedding; rounded down to a multiple of the number of chunks.
         """
         space = self.labels
-        Hierarchy.of(space, self.method)  # its heads need no tree, but its labels must make one
         depth = len(space.level_sizes)
         chunks = depth + bool(space.categories)
         self.chunk = size = width // chunks

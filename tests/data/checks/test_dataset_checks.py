@@ -110,10 +110,10 @@ def test_the_same_content_twice_within_a_set_is_found(sets):
     shutil.copy(root / "far/sea/003.jpg", root / "far/sea/905.jpg")
     train, far = check_data(read(), Checking()).findings
     assert str(train) == (
-        "1 image of train repeats the content of another one in it, with 2 labels in 1 case: "
+        "1 image of train with the content of another one in it, with 2 labels in 1 case: "
         f"{root}/train/dog/copy.jpg = {root}/train/cat/000.jpg"
     )
-    assert str(far).startswith("2 images of far repeat the content of others in it: ")
+    assert str(far).startswith("2 images of far with the content of another one in it: ")
     assert far.sets == ("far",)
     twice = read()
     twice["far"] = FileDataset("far", pd.concat([twice["far"].table.head(2)] * 2), [])

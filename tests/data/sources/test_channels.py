@@ -139,7 +139,7 @@ def test_arrays_beside_pictures_are_no_images(tmp_path):
     Image.fromarray(BYTES[..., :3]).save(root / "a" / "x.png")
     np.save(root / "labels.npy", np.arange(3))
     remarks = []
-    table = read_folder(root, True, lambda remark: remarks.append(remark.text))
+    table = read_folder(root, True, lambda text, doubtful=True: remarks.append(text))
     assert [(path[-7:], label) for path, label in table.itertuples(index=False)] == [
         ("a/x.png", "a")
     ]

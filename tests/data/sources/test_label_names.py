@@ -18,8 +18,10 @@ def listed(tmp_path):
         file = tmp_path / f"list{kind}"
         table.to_parquet(file) if kind == ".parquet" else table.to_csv(file, index=False)
         remarks = []
-        found, names = read_manifest(file, classes=classes, tell=remarks.append)
-        return found["label"].tolist(), names, " ".join(remark.text for remark in remarks)
+        found, names = read_manifest(
+            file, classes=classes, tell=lambda text, doubtful=True: remarks.append(text)
+        )
+        return found["label"].tolist(), names, " ".join(remarks)
 
     return read
 

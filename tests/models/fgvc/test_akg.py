@@ -205,7 +205,6 @@ def test_parameters_on_resnet50():
     [
         (BIRDS | {"shapes": 3, "attributes": 4}, 200, "AKG .* two levels, and the data has 3"),
         (KNOWLEDGE | {"shapes": 0}, 11, "AKG needs a shape"),
-        (KNOWLEDGE, 12, "finest level of the hierarchy has 11 labels"),
     ],
 )
 def test_refusals(labels, classes, message):

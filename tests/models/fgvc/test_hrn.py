@@ -4,7 +4,6 @@ import pytest
 import torch
 from tree_toys import (
     BIRDS,
-    BRONZE,
     TOY,
     build,
     gradients,
@@ -14,7 +13,6 @@ from tree_toys import (
     wave,
 )
 
-from ood_lab.common.errors import UserError
 from ood_lab.models.fgvc.hrn import HRN, HRNNet, HRNOutput
 
 LEVELS = torch.tensor([[0, 0, 0], [1, 2, 4], [0, 1, -1], [1, -1, -1]])
@@ -88,8 +86,3 @@ def test_every_level_adds_to_the_coarser_ones():
 @pytest.mark.slow
 def test_parameters_on_resnet50():
     assert parameters(build(HRNNet, BIRDS, 200, "resnet50", {})) == 94_559_747
-
-
-def test_the_hierarchy_must_end_in_the_classes():
-    with pytest.raises(UserError, match="finest level of the hierarchy has 11 labels"):
-        build(HRNNet, BRONZE, 12)

@@ -7,8 +7,7 @@ import pytest
 import torch
 from tree_toys import BRONZE, TOY, legal_states, sigmoid_wave, wave
 
-from ood_lab.common.errors import UserError
-from ood_lab.models.fgvc.label_tree import Hierarchy, LabelSpace
+from ood_lab.models.fgvc.label_tree import Hierarchy
 
 LEVELS = torch.tensor([[0, 0, 0], [1, 2, 4], [0, 1, -1], [1, -1, -1]])  # nodes 5, 9, 3, 1
 
@@ -127,9 +126,3 @@ def test_half_precision_is_left_at_once():
         got = toy().loss(potentials, LEVELS)
     assert got.dtype == torch.float32
     assert math.isclose(float(got), float(expected), abs_tol=1e-6)
-
-
-def test_the_finest_level_must_be_the_classes():
-    space = LabelSpace.of(7, TOY)
-    with pytest.raises(UserError, match=r"HRN: the finest level .* 5 labels and the data 7"):
-        Hierarchy.of(space, "HRN")

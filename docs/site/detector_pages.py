@@ -31,6 +31,9 @@ _COSTS: dict[Cost, str] = {
     "forward": "feature maps of the forward pass",
     "again": "gradients, or (a part of) the network again",
 }
+_DEFAULT: list[str] = yaml.safe_load(
+    (configuration.CONF / "detector" / "default.yaml").read_text(encoding="utf-8")
+)["defaults"]
 #: Arguments that have a column of their own in the tables, or none.
 _NOT_SETTINGS = ("_target_", "fit_split", "force", "seed")
 
@@ -86,7 +89,7 @@ def detector_tables() -> dict[str, str]:
                 f"[`{one.key}`](detectors/{one.key}.md)",
                 *(one.kind.formula, one.kind.suspicious, one.fitted_on),
                 ", ".join(_short(one)) or "–",
-                _linked(one.kind.source),
+                _paper(one.kind),
             ]
             for one in found
             if one.kind.input_type == reads
@@ -125,7 +128,7 @@ def detector_map() -> str:
         for one in (one for one in found if one.kind.input_type == reads):
             name = f"`{one.key}`" + ("\\*" if "labels" in one.fitted_on else "")
             name = f"[{name}](../reference/detectors/{one.key}.md)"
-            names.append(f"**{name}**" if one.kind.default else name)
+            names.append(f"**{name}**" if one.key in _DEFAULT else name)
         columns.append(f"<div markdown>\n\n**{title}**\n\n" + " ".join(names) + "\n\n</div>")
     return "<div class='detector-map' markdown>\n" + "\n".join(columns) + "\n</div>"
 
@@ -147,11 +150,11 @@ def _page(one: DetectorFile) -> str:
     text, arguments = _docstring(type(one.kind))
     title, _, rest = text.partition("\n\n")
     kind = one.kind
-    default = "yes" if kind.default else f"no: `detector=[{one.key}]`"
+    default = "yes" if one.key in _DEFAULT else f"no: `detector=[{one.key}]`"
     if isinstance(kind, OwnScore):
         default = f"for a network that was trained with `loss={one.key}`"
     facts = [
-        ("Source", _linked(kind.source)),
+        ("Source", _paper(kind)),
         ("Suspicious where", kind.suspicious),
         ("Reads", _READS[kind.input_type]),
         ("Fitted on", one.fitted_on + ("" if kind.needs_rows else " (class statistics only)")),
@@ -230,8 +233,15 @@ def _inline(text: str) -> str:
     return re.sub(r"``([^`]*)``", r"`\1`", text)
 
 
-def _linked(source: str) -> str:
-    return re.sub(r"\b(\d{4}\.\d{4,5})\b", r"[\1](https://arxiv.org/abs/\1)", source)
+def _paper(detector: Detector) -> str:
+    """The first paper that the docstring of a class names, or that of a parent's."""
+    for kind in type(detector).__mro__:
+        text = kind.__doc__ or ""
+        if number := re.search(r"arXiv (\d{4}\.\d{4,5})", text):
+            return f"[{number[1]}](https://arxiv.org/abs/{number[1]})"
+        if conference := re.search(r"\(([A-Z]+ 20\d\d)\b", text):
+            return conference[1]
+    return ""
 
 
 def _short(one: DetectorFile) -> Iterator[str]:

@@ -357,8 +357,7 @@ def _with_columns(
             return text
         if column is None:
             return None
-        fit_split = detector.fit_split if column.needed_for_fit else None
-        needed = [*evaluated, *([fit_split] if fit_split else [])]
+        needed = [*evaluated, *([detector.fit_split] if detector.fit_split else [])]
         lacking = ", ".join(split for split in needed if column.key not in sets[split].columns)
         if not lacking:
             return None

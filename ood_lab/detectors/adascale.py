@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ood_lab.common.arguments import NotNegative, Positive, PositiveShare
 from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
-from ood_lab.detectors.support.compute_device import head_on_device
-from ood_lab.detectors.support.feature_shaping import scale_ratio_each
+from ood_lab.detectors.support.feature_shaping import head_energy, scale_ratio_each
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.detectors.support.requirements import (
     Percentile,
@@ -39,17 +39,20 @@ class AdaSCALEColumn(GradientColumn):
         o: share of the input elements that are perturbed.
     """
 
-    needed_for_fit = True
-
     def __init__(self, k1: float, k2: float, o: float) -> None:
         self.k1, self.k2, self.o = k1, k2, o
         self.key = f"adascale(k1={k1:g},k2={k2:g},o={o:g})"
 
     def of_gradient(
-        self, backbone: Backbone, image: Tensor, output: Output, gradient: Tensor
+        self,
+        backbone: Backbone,
+        image: Tensor,
+        output: Output,
+        maps: Tensors,
+        gradient: Sequence[Tensor],
     ) -> Tensor:
         """One forward pass of the perturbed image."""
-        flat = gradient.flatten(1)
+        flat = gradient[0].flatten(1)
         weakest = flat.abs().topk(int(flat.shape[1] * self.o), dim=1, largest=False).indices
         step = torch.zeros_like(flat).scatter(1, weakest, STEP * flat.gather(1, weakest).sign())
         moved = backbone(image + step.view_as(image)).features.float()
@@ -150,17 +153,13 @@ class AdaSCALEA(AdaSCALE):
     name = "adascale_a"
     reads = ("features", "logits", "head", "gradients")
     formula = "as `scale`, at a percentile that falls as the features prove stable"
-    source = "2503.08023"
     suspicious = "the energy of features scaled by their stability is small"
 
     def _energy(self, bank: FeatureBank, kept: Tensor) -> Tensor:
-        weight, bias = head_on_device(bank)
+        def scaled(x: Tensor, k: Tensor) -> Tensor:
+            return x * scale_ratio_each(x.relu(), k.long()).exp()
 
-        def energy(x: Tensor, k: Tensor) -> Tensor:
-            ratio = scale_ratio_each(x.relu(), k.long())
-            return EnergyBased.score(x * ratio.exp() @ weight.T + bias)
-
-        return map_rows(energy, bank.features, kept, width=len(weight))
+        return head_energy(bank, scaled, kept)
 
 
 class AdaSCALEL(AdaSCALE):
@@ -172,7 +171,6 @@ class AdaSCALEL(AdaSCALE):
     name = "adascale_l"
     reads = ("features", "logits", "level", "gradients")
     formula = "as `lts`, at a percentile that falls as the features prove stable"
-    source = "2503.08023"
     suspicious = "the energy of logits scaled by the stability of features is small"
 
     def _energy(self, bank: FeatureBank, kept: Tensor) -> Tensor:

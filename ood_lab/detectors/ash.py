@@ -50,11 +50,8 @@ class ASH(Detector):
         force: accept features below 0. The method presumes ReLU features.
     """
 
-    name = "ash"
     reads = ("features", "head")
-    default = True
     formula = "−E of the largest entries, reshaped"
-    source = "2209.09858"
     suspicious = "the energy of the largest features is small"
 
     variant: Literal["b", "s", "p"] = "b"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
+from dataclasses import KW_ONLY
 from inspect import signature
 from types import MappingProxyType
 from typing import Literal, Self, TypeVar, cast, get_args
@@ -46,13 +47,13 @@ class Detector(ABC):
     each an attribute of the same name: so a detector is described, saved and built again.
 
     Attributes:
-        name: the key of its YAML; used in every message.
+        name: the key of its YAML; used in every message. In this package that is the name of the
+            file, unless the class says another.
         reads: what it cannot do without (:data:`~ood_lab.models.head_kind.Part`): a network that
             does not give all of it is not scored; ``labels`` are those that ``fit`` reads.
-        default: ``detector=default`` has it.
         multilabel: although it reads logits, a head or labels, it suits a multi-label head: it
             needs neither a softmax nor one class per image.
-        formula: the score, and ``source``, its paper, for the table of the docs.
+        formula: the score, for the table of the docs, which takes the paper from the docstring.
         suspicious: in words, where an image gets a high score.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that ``fit`` reads
             (:meth:`statistics`): an extraction gathers them as it goes.
@@ -75,10 +76,8 @@ class Detector(ABC):
 
     name: str = "detector"
     reads: tuple[Part, ...] = ("features",)
-    default: bool = False
     multilabel: bool = False
     formula: str = ""
-    source: str = ""
     suspicious: str = ""
     moments: tuple[str, ...] = ()
     needs_rows: bool = True
@@ -90,6 +89,11 @@ class Detector(ABC):
     fitted: Tensors = cast("Tensors", MappingProxyType({}))
     used: Facts = cast("Facts", MappingProxyType({}))
     network: str | None = None
+
+    def __init_subclass__(cls) -> None:
+        package, _, file = cls.__module__.rpartition(".")
+        if package == __package__ and "name" not in vars(cls):
+            cls.name = file
 
     def __init__(self) -> None:  # noqa: B027 (a detector without settings)
         pass
@@ -175,9 +179,9 @@ class Detector(ABC):
         """
         return 0
 
-    def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
-        """The part that needs :meth:`fit_memory`, and a way to need less, in words."""
-        return f"fit on {n:,} x {d:,} features, {c:,} classes", "remove it from detector=[...]"
+    def less_memory(self, d: int, c: int, limit_bytes: int) -> str:
+        """A way to need no more :meth:`fit_memory` than a limit, in words."""
+        return "remove it from detector=[...]"
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``fitted`` from the bank of ``fit_split``."""
@@ -203,6 +207,18 @@ class Detector(ABC):
     def used_settings(self) -> Facts:
         """:meth:`describe` and, in words, the settings ``chosen`` from the fit images."""
         return self.describe() | ({"chosen": self.chosen} if self.chosen else {})
+
+
+@with_settings
+class FittedDetector(Detector):
+    """A detector that learns from a split, where it says nothing else from train.
+
+    Args:
+        fit_split: images that it learns from.
+    """
+
+    _: KW_ONLY
+    fit_split: FitSplit = "train"
 
 
 #: By the key of their YAML.
@@ -265,10 +281,10 @@ def check_memory(detector: Detector, n: int, d: int, c: int, limit_bytes: int) -
     """
     need = detector.fit_memory(n, d, c)
     if need > limit_bytes:
-        what, remedy = detector.memory_report(n, d, c, limit_bytes)
         raise UserError(
-            f"{type(detector).__name__} {what} = {need / 1e9:.3g} GB; "
-            f"limit {limit_bytes / 1e9:.3g} GB: {remedy}"
+            f"{type(detector).__name__} takes {need / 1e9:.3g} GB for {n:,} x {d:,} features and "
+            f"{c:,} classes; limit {limit_bytes / 1e9:.3g} GB: "
+            f"{detector.less_memory(d, c, limit_bytes)}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY
 from typing import Self
 
 import numpy as np
@@ -10,14 +11,14 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.arguments import Count, PositiveShare
-from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
+from ood_lab.detectors.base import DetectorRefusal, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import (
     map_rows,
     row_chunks,
     squared_distances,
 )
 from ood_lab.detectors.support.compute_device import on_device
-from ood_lab.detectors.support.neighbour_search import choose_rows, unit
+from ood_lab.detectors.support.neighbour_search import CappedBankDetector, unit
 from ood_lab.features.bank import FeatureBank
 
 #: Shares κ that neighbourhoods are tried at: fine where they are small.
@@ -31,7 +32,7 @@ FEWEST = 1000
 
 
 @with_settings
-class CFOOD(Detector):
+class CFOOD(CappedBankDetector):
     r"""Smallest share of neighbours at which enough references accept the image (SISAP 2025).
 
     .. math::
@@ -53,19 +54,15 @@ class CFOOD(Detector):
         fit_split: images they are taken from.
     """
 
-    name = "cfood"
-    reads = ("features",)
     formula = (
         "smallest share κ at which k·n references have x̂ within their ⌊κn⌋-th neighbour; many ties"
     )
-    source = "SISAP 2025"
     suspicious = "many training images have nearer neighbours than this one"
 
     alpha: PositiveShare = 0.1
     k: PositiveShare = 0.01
+    _: KW_ONLY
     max_bank: Count = 20_000
-    seed: int = 0
-    fit_split: FitSplit = "train"
 
     def _kept(self, n: int) -> int:
         return min(max(int(self.alpha * n), min(n, FEWEST)), self.max_bank)
@@ -78,15 +75,15 @@ class CFOOD(Detector):
                 f"detector.{self.name}.alpha higher"
             )
 
-    def fit_memory(self, n: int, d: int, c: int) -> int:
-        """References ``[n, D]`` and their radii ``[n, 230] float64``."""
-        return 8 * self._kept(n) * (2 * d + len(SHARES))
+    def row_bytes(self, d: int, c: int) -> int:
+        """A reference ``[D]`` and its radii ``[230] float64``."""
+        return 8 * (2 * d + len(SHARES))
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``bank [n, D]`` (unit length), ``shares [K]`` and ``radii [n, K]``, ascending."""
         self.check_size(len(bank), bank.num_classes)
         n = self._kept(len(bank))
-        references = unit(bank.features[choose_rows(len(bank), self.seed, n)].double())
+        references = unit(bank.features[self.kept_rows(len(bank))].double())
         there = on_device(references)
         neighbours, first = np.unique(
             np.maximum((SHARES * n - 1).astype(int), 0) + 1, return_index=True

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, Self
 
 import numpy as np
-from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit, with_settings
-from ood_lab.detectors.support.chunked_arithmetic import map_rows
-from ood_lab.detectors.support.compute_device import on_device
+from ood_lab.detectors.base import FittedDetector, with_settings
+from ood_lab.detectors.support.feature_shaping import head_energy
 from ood_lab.detectors.support.requirements import Percentile
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_count, unit_of
 
 
 @with_settings
-class DICE(Detector):
+class DICE(FittedDetector):
     r"""Energy with a sparsified last layer (arXiv 2111.09805).
 
     .. math::
@@ -39,17 +38,13 @@ class DICE(Detector):
         fit_split: images that x̄ is the mean of.
     """
 
-    name = "dice"
     moments = ("means",)
     needs_rows = False
     reads = ("features", "head")
-    default = True
     formula = "−E with the least contributing weights dropped"
-    source = "2111.09805"
     suspicious = "the energy of the weights that contribute most is small"
 
     percentile: Percentile | Literal["authors", "auto"] = 90
-    fit_split: FitSplit = "train"
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``weight [C, D]`` (masked)."""
@@ -67,7 +62,4 @@ class DICE(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the sparsified logits, ``[N]``."""
-        (weight,), bias = self.fitted_tensors("weight"), on_device(bank.head_bias).double()
-        return map_rows(
-            lambda x: EnergyBased.score(x @ weight.T + bias), bank.features, width=len(weight)
-        )
+        return head_energy(replace(bank, head_weight=self.fitted["weight"]), lambda x: x)

@@ -22,11 +22,8 @@ class EBO(LogitDetector):
         temperature: T > 0.
     """
 
-    name = "ebo"
     reads = ("logits", "level")
-    default = True
     formula = "−T log Σ exp(z/T)"
-    source = "2010.03759"
     suspicious = "all logits together are small"
 
     temperature: Positive = 1.0

@@ -16,10 +16,7 @@ class Entropy(LogitDetector):
     here log p is a log-softmax in float64.
     """
 
-    name = "entropy"
-    default = True
     formula = "−Σ p log p"
-    source = "2012.06575"
     suspicious = "the probability is spread over many classes"
 
     def of_logits(self, z: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit, with_settings
+from ood_lab.detectors.base import FittedDetector, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.requirements import require_two_classes
 from ood_lab.features.bank import FeatureBank
@@ -17,7 +17,7 @@ SMALLEST = 1e-12
 
 
 @with_settings
-class FDBD(Detector):
+class FDBD(FittedDetector):
     r"""Fast decision-boundary distance (arXiv 2312.11536).
 
     .. math::
@@ -37,17 +37,13 @@ class FDBD(Detector):
         fit_split: images that μ is the mean of.
     """
 
-    name = "fdbd"
     moments = ("means",)
     needs_rows = False
     reads = ("features", "logits", "head")
-    default = True
     formula = "−mean over c ≠ ŷ of (z_ŷ − z_c)/‖w_ŷ − w_c‖, over ‖x − μ‖"
-    source = "2312.11536"
     suspicious = "the features are near a decision boundary"
 
     distance_as_normalizer: bool = True
-    fit_split: FitSplit = "train"
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Lengths of differences of weights ``[C, C]``, their inverse, weights ``[C, D]``."""

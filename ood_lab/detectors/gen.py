@@ -27,10 +27,7 @@ class GEN(LogitDetector):
         m: M, how many probabilities count.
     """
 
-    name = "gen"
-    default = True
     formula = "Σ over the m largest p of (p(1 − p))^γ"
-    source = "CVPR 2023"
     suspicious = "the probability is spread over many classes, small ones included"
 
     gamma: Positive = 0.1

@@ -12,7 +12,7 @@ from torch import Tensor
 from ood_lab.common.arguments import Count, Positive
 from ood_lab.common.english import counted
 from ood_lab.common.tensor_arithmetic import squared_norms
-from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
+from ood_lab.detectors.base import DetectorRefusal, FittedDetector, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows, squared_distances
 from ood_lab.detectors.support.requirements import (
     one_class,
@@ -28,7 +28,7 @@ CLUSTERS, PER_CLUSTER = 10, 10
 
 
 @with_settings
-class GMM(Detector):
+class GMM(FittedDetector):
     r"""Mixture of Gaussians over the features.
 
     .. math:: s(x) = -\log \sum_k \pi_k \, \mathcal N(x; \mu_k, \Sigma_k + \epsilon I)
@@ -53,19 +53,16 @@ class GMM(Detector):
         fit_split: images, with labels for ``full`` if the network gives logits.
     """
 
-    name = "gmm"
     reads = ("features", "labels")
     multilabel = True
     moments = ("means",)
     formula = "−log Σ_k π_k N(x; μ_k, Σ_k + ε)"
-    source = "2102.11582"
     suspicious = "the features are improbable under a mixture of normal distributions"
 
     covariance: Literal["full", "tied"] = "full"
     clusters: Count | Literal["auto"] = "auto"
     ridge: Positive = 1e-6
     seed: int = 0
-    fit_split: FitSplit = "train"
 
     def check_size(self, n: int, c: int) -> None:
         """Raises :class:`DetectorRefusal` for more clusters than fit images."""
@@ -85,11 +82,10 @@ class GMM(Detector):
             return 8 * (5 * d * d + 3 * n * (d + self._resolve(n, c)))
         return 8 * (c * d * d + 5 * d * d + 3 * c * d)
 
-    def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
-        """The memory that the covariances take, and the other kind of covariance."""
-        if self.covariance == "tied":
-            return f"fit on {n:,} x {d:,} features", "remove it from detector=[...]"
-        return f"{c:,} covariances of {d:,} x {d:,}", f"set detector.{self.name}.covariance=tied"
+    def less_memory(self, d: int, c: int, limit_bytes: int) -> str:
+        """One covariance in place of one of each class."""
+        remedy = f"set detector.{self.name}.covariance=tied"
+        return remedy if self.covariance == "full" else super().less_memory(d, c, limit_bytes)
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``means [K, D]``, ``whiten [K or 1, D, D]``, ``log_weights [K]``.

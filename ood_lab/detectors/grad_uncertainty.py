@@ -25,10 +25,8 @@ class GradUncertainty(Detector):
     down where a probability is below 1e-12, on most images of a confident network.
     """
 
-    name = "grad_uncertainty"
     reads = ("features", "logits")
     formula = "−‖C p − 1‖² ‖x‖²"
-    source = "2008.08030"
     suspicious = "the squared gradient towards a uniform prediction is small"
 
     def score(self, bank: FeatureBank) -> Tensor:

@@ -29,11 +29,8 @@ class GradNorm(Detector):
         temperature: T > 0.
     """
 
-    name = "gradnorm"
     reads = ("features", "logits")
-    default = True
     formula = "−Σ|1 − C p| · ‖x‖₁"
-    source = "2110.00218"
     suspicious = "the gradient towards a uniform prediction is small"
 
     temperature: Positive = 1.0

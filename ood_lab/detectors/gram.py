@@ -15,7 +15,7 @@ from ood_lab.common.tensor_arithmetic import permutation
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import DetectorRefusal, FitSplit, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import row_chunks
-from ood_lab.detectors.support.layer_probe import LayerColumn, split_layers
+from ood_lab.detectors.support.layer_probe import LayerColumn, Layers, split_layers
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_codes, group_count, unit_of
@@ -66,7 +66,7 @@ class GramColumn(LayerColumn):
 
     owner = "gram"
 
-    def __init__(self, layers: str | Sequence[str], powers: Sequence[int]) -> None:
+    def __init__(self, layers: Layers, powers: Sequence[int]) -> None:
         super().__init__(layers)
         self.powers = sorted(powers)
         self.key = f"gram(layers={self.chosen},powers={'_'.join(map(str, self.powers))})"
@@ -111,15 +111,11 @@ class Gram(NetworkDetector):
         fit_split: images that the ranges and E come from.
     """
 
-    name = "gram"
-    layer_setting = "layers"
     reads = ("logits", "maps")
-    default = True
     formula = "deviation of feature correlations from the range of the predicted class"
-    source = "1912.12510"
     suspicious = "correlations of feature maps are outside the range of the class"
 
-    layers: str | Sequence[str] = "stages"
+    layers: Layers = "stages"
     powers: Annotated[Sequence[Count], MinLen(1)] = (1, 2, 3, 4, 5)
     held_out: InnerShare = 0.1
     seed: int = 0
@@ -137,10 +133,9 @@ class Gram(NetworkDetector):
         """
         return 4 * (2 * c + round(n * self.held_out)) * self.extraction_hook.width
 
-    def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
-        """The size of the ranges."""
-        what = f"ranges of {self.extraction_hook.width:,} entries for {c:,} classes"
-        return what, "give fewer layers or powers with detector.gram.layers, detector.gram.powers"
+    def less_memory(self, d: int, c: int, limit_bytes: int) -> str:
+        """Shorter ranges."""
+        return "give fewer layers or powers with detector.gram.layers, detector.gram.powers"
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``low``, ``high`` [C, ΣC_l·P], ``widths``, ``expected`` [L], ``seen`` [C]."""

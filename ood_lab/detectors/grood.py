@@ -7,16 +7,14 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ood_lab.common.arguments import Count
 from ood_lab.common.tensor_arithmetic import squared_norms
-from ood_lab.detectors.base import DetectorRefusal, FitSplit, with_settings
+from ood_lab.detectors.base import DetectorRefusal, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import blocks, squared_distances
 from ood_lab.detectors.support.neighbour_search import (
     CappedBankDetector,
-    choose_rows,
     map_queries,
 )
-from ood_lab.detectors.support.requirements import require_labels, warn_classes
+from ood_lab.detectors.support.requirements import absent_classes, require_labels, warn_classes
 from ood_lab.features.bank import FeatureBank
 from ood_lab.neighbours import Rows, largest_products
 
@@ -46,16 +44,10 @@ class GROOD(CappedBankDetector):
         fit_split: images, with labels, that prototypes and gradients come from.
     """
 
-    name = "grood"
     reads = ("features", "logits", "labels", "own_classes")
     moments = ("means",)
     formula = "min_j ‖g(x) − g(x_j)‖², g the gradient at the OOD prototype"
-    source = "2312.14427"
     suspicious = "its gradient at an OOD prototype is unlike those of training images"
-
-    max_bank: Count | None = None
-    seed: int = 0
-    fit_split: FitSplit = "train"
 
     def row_bytes(self, d: int, c: int) -> int:
         """A gradient ``[D] float32`` with a number."""
@@ -69,11 +61,11 @@ class GROOD(CappedBankDetector):
             raise DetectorRefusal(f"GROOD: no {self.fit_split} image is classified correctly")
         moments = self.statistics(bank)
         classes = moments.labelled.nonzero().flatten()
-        absent = sorted(set(range(bank.num_classes)) - set(classes.tolist()))
+        absent = absent_classes(bank, classes)
         warn_classes(self, absent, f"have no {self.fit_split} image and no prototype")
         means = moments.class_means[classes]
         self.fitted = {"means": means, "prototype": means.mean(dim=0)}
-        kept = right[choose_rows(len(right), self.seed, self.max_bank)]
+        kept = right[self.kept_rows(len(right))]
         gradients = torch.empty(len(kept), bank.width)
         half_square = torch.empty(len(kept), dtype=torch.float64)
         for rows, x in blocks(bank.features, kept):

@@ -38,9 +38,6 @@ class IODIN(ODIN):
         std: overrides σ, one value per channel.
     """
 
-    name = "iodin"
-    default = False
     formula = "as `odin`, the one element with the largest gradient moved"
-    source = "2411.10794"
     suspicious = "a step of the most sensitive pixel hardly raises the confidence"
     column_type = IODINColumn

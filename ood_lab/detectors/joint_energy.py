@@ -16,11 +16,9 @@ class JointEnergy(LogitDetector):
     Nothing is fitted and there is nothing to set.
     """
 
-    name = "joint_energy"
     reads = ("logits", "level")
     multilabel = True
     formula = "−Σ_c log(1 + exp z_c)"
-    source = "2109.14162"
     suspicious = "the label-wise energies are small together"
 
     def of_logits(self, z: Tensor) -> Tensor:

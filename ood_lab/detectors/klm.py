@@ -34,11 +34,8 @@ class KLM(Detector):
         fit_split: images that the templates are the means of.
     """
 
-    name = "klm"
     reads = ("logits",)
-    default = True
     formula = "min_k KL(p ‖ mean p of the images predicted k)"
-    source = "1911.11132"
     suspicious = "the probabilities resemble those of no class"
 
     fit_split: FitSplit = "val"

@@ -9,14 +9,11 @@ from torch import Tensor
 
 from ood_lab.common.arguments import Count
 from ood_lab.common.tensor_arithmetic import squared_norms
-from ood_lab.detectors.base import FitSplit, with_settings
+from ood_lab.detectors.base import with_settings
 from ood_lab.detectors.support.compute_device import compute_device
 from ood_lab.detectors.support.neighbour_search import (
     SMALLEST_NORM,
-    CappedBankDetector,
-    automatic_neighbours,
-    check_neighbour,
-    choose_rows,
+    NeighbourDetector,
     chosen_rows,
     unit,
 )
@@ -24,14 +21,12 @@ from ood_lab.detectors.support.requirements import require_finite
 from ood_lab.features.bank import FeatureBank
 from ood_lab.neighbours import NeighbourSearch, Rows
 
-#: OpenOOD's k, which ``auto`` does not exceed.
-LARGEST = 50
 #: Queries that are normalised at a time.
 QUERIES = 8192
 
 
 @with_settings
-class KNN(CappedBankDetector):
+class KNN(NeighbourDetector):
     r"""Distance to the k-th nearest neighbour among normalised fit features (arXiv 2204.06507).
 
     .. math::
@@ -56,32 +51,22 @@ class KNN(CappedBankDetector):
         fit_split: images in the bank.
     """
 
-    name = "knn"
-    reads = ("features",)
-    default = True
     formula = "distance of x̂ to its k-th nearest"
-    source = "2204.06507"
     neighbours = True
+    largest_k = 50
     suspicious = "the features are far from the k-th nearest training image"
 
     k: Count | Literal["auto", "authors"] = "auto"
-    max_bank: Count | None = None
-    seed: int = 0
-    fit_split: FitSplit = "train"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._prepared: tuple[Tensor, NeighbourSearch] | None = None
 
-    def check_size(self, n: int, c: int) -> None:
-        """Raises :class:`DetectorRefusal` where the k-th neighbour is beyond the bank."""
-        check_neighbour(self, self._fixed(c), self._kept(n))
-
-    def _fixed(self, classes: int) -> int:
-        """K of a head of so many classes; of ``auto``, the least that it can be."""
-        if isinstance(self.k, int):
-            return self.k
-        return 1 if self.k == "auto" else 50 if classes <= 10 else 200 if classes <= 100 else 1000
+    def fixed_k(self, classes: int) -> int:
+        """See the base class."""
+        if self.k != "authors":
+            return super().fixed_k(classes)
+        return 50 if classes <= 10 else 200 if classes <= 100 else 1000
 
     def row_bytes(self, d: int, c: int) -> int:
         """``[D] float32`` with two numbers."""
@@ -93,12 +78,9 @@ class KNN(CappedBankDetector):
         ``bank`` is the feature tensor itself, not a copy, unless fewer rows are kept;
         ``half_square`` is half the squared length after scaling (1/2, or 0 for a zero vector).
         """
-        rows = choose_rows(len(bank), self.seed, self.max_bank)
-        features = chosen_rows(bank.features, rows)
-        self.check_size(len(features), bank.classes)
-        k = self._fixed(bank.classes)
-        if self.k == "auto":
-            k = automatic_neighbours(self, bank, rows, LARGEST)
+        self.check_size(len(bank), bank.classes)
+        rows = self.kept_rows(len(bank))
+        features, k = chosen_rows(bank.features, rows), self.chosen_k(bank, rows)
         norm = require_finite(self, torch.linalg.vector_norm(features, dim=1))
         inverse = 1 / norm.clamp(min=SMALLEST_NORM)
         self.fitted = {

@@ -28,11 +28,8 @@ class LTS(Detector):
         percentile: p in [0, 100]; 95 keeps 5% of the entries.
     """
 
-    name = "lts"
     reads = ("features", "logits", "level")
-    default = True
     formula = "−log Σ exp(r² z), r of max(x, 0)"
-    source = "2409.01175"
     suspicious = "the energy is small after scaling of the logits"
 
     percentile: Percentile = 95

@@ -7,9 +7,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
+from ood_lab.detectors.base import DetectorRefusal, FittedDetector, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows, squared_distances
 from ood_lab.detectors.support.requirements import (
+    absent_classes,
     one_class,
     require_finite,
     require_labels,
@@ -22,7 +23,7 @@ from ood_lab.features.moments import Moments
 
 
 @with_settings
-class MDS(Detector):
+class MDS(FittedDetector):
     r"""Squared Mahalanobis distance to the closest class mean (arXiv 1807.03888).
 
     .. math::
@@ -46,17 +47,12 @@ class MDS(Detector):
         fit_split: images, with labels if the network gives logits, that μ and Σ are estimated on.
     """
 
-    name = "mds"
     reads = ("features", "labels")
-    default = True
     multilabel = True
     formula = "min_c (x − μ_c)ᵀΣ⁺(x − μ_c), Σ within classes"
-    source = "1807.03888"
     suspicious = "the features are far from every class mean, in units of the covariance"
     moments = ("means", "within")
     needs_rows = False
-
-    fit_split: FitSplit = "train"
 
     def reads_rows(self, n: int, d: int) -> bool:
         """Of few images, for the shrinkage of Σ."""
@@ -72,7 +68,7 @@ class MDS(Detector):
         else:
             classes = moments.labelled.nonzero().flatten()
             means = moments.class_means[classes]
-            absent = sorted(set(range(bank.classes)) - set(classes.tolist()))
+            absent = absent_classes(bank, classes)
             warn_classes(self, absent, f"have no {self.fit_split} image and are skipped")
             warn_classes(
                 self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Self
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ood_lab.detectors.base import FitSplit, with_settings
 from ood_lab.detectors.mds import MDS
-from ood_lab.detectors.support.layer_probe import LayerColumn, split_layers
+from ood_lab.detectors.support.layer_probe import LayerColumn, Layers, split_layers
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.detectors.support.requirements import require_labels
 from ood_lab.features.bank import FeatureBank
@@ -23,7 +23,7 @@ class PooledColumn(LayerColumn):
 
     owner = "mds_ensemble"
 
-    def __init__(self, layers: str | Sequence[str]) -> None:
+    def __init__(self, layers: Layers) -> None:
         super().__init__(layers)
         self.key = f"pooled(layers={self.chosen})"
 
@@ -52,14 +52,11 @@ class MDSEnsemble(NetworkDetector):
         fit_split: images, with labels, that the moments are estimated on.
     """
 
-    name = "mds_ensemble"
-    layer_setting = "layers"
     reads = ("maps", "labels")
     formula = "mean over layers of `mds` on the spatial mean of their maps"
-    source = "1807.03888"
     suspicious = "the Mahalanobis distances of several layers are large"
 
-    layers: str | Sequence[str] = "stages"
+    layers: Layers = "stages"
     fit_split: FitSplit = "train"
 
     @cached_property
@@ -89,7 +86,7 @@ class MDSEnsemble(NetworkDetector):
         return torch.stack(distances).mean(dim=0)
 
     def _mds(self) -> MDS:
-        mds = MDS(self.fit_split)
+        mds = MDS(fit_split=self.fit_split)
         mds.name = self.name
         return mds
 

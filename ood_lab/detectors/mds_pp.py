@@ -26,12 +26,9 @@ class MDSPP(MDS):
         fit_split: images, with labels if the network gives logits, that μ and Σ are estimated on.
     """
 
-    name = "mds_pp"
     reads = ("features", "labels")
-    default = True
     multilabel = False
     formula = "`mds` of x̂ = x/‖x‖"
-    source = "2505.18032"
     suspicious = "the direction of the features is far from that of every class mean"
     needs_rows = True  # the sums that others learn from are of x
 

@@ -17,12 +17,9 @@ class MLS(LogitDetector):
     which is right.
     """
 
-    name = "mls"
     reads = ("logits", "level")
-    default = True
     multilabel = True
     formula = "−max z"
-    source = "1911.11132"
     suspicious = "no class has a large logit"
 
     def of_logits(self, z: Tensor) -> Tensor:

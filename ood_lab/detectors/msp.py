@@ -23,10 +23,7 @@ class MSP(LogitDetector):
         temperature: T > 0.
     """
 
-    name = "msp"
-    default = True
     formula = "−max p at T"
-    source = "1610.02136"
     suspicious = "no class is probable"
 
     temperature: Positive = 1.0

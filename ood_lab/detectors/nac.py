@@ -18,22 +18,23 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import check_known
 from ood_lab.common.tensor_arithmetic import permutation
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
+from ood_lab.detectors.base import FittedDetector, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows, row_chunks
 from ood_lab.detectors.support.compute_device import head_on_device, on_device
-from ood_lab.detectors.support.layer_probe import LayerColumn, channels_first, split_layers
+from ood_lab.detectors.support.layer_probe import LayerColumn, Layers, channels_first, split_layers
 from ood_lab.detectors.support.requirements import (
     require_column,
     require_labels,
 )
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.extraction_hooks import GradientColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.head_kind import Part
 from ood_lab.models.output import Output
 from ood_lab.schema.run_record import Facts
 
 
-class InfluenceColumn(LayerColumn):
+class InfluenceColumn(LayerColumn, GradientColumn):
     r"""Activation times gradient of every channel of every layer, as :class:`LayerColumn` packs it.
 
     .. math::
@@ -46,42 +47,47 @@ class InfluenceColumn(LayerColumn):
     """
 
     owner = "nac"
-    needs_input_grad = True
+    hint = " (the input of the last layer is called 'features')"
 
-    def __init__(self, layers: str | list[str]) -> None:
+    def __init__(self, layers: Layers) -> None:
         super().__init__(layers)
-        self.key = f"influence(layers={self.chosen})"
-
-    def layers(self, backbone: Backbone) -> list[str]:
-        """The layers of :class:`LayerColumn`.
-
-        Raises:
-            DetectorRefusal: one of them yields no map.
-        """
-        try:
-            return super().layers(backbone)
-        except DetectorRefusal as refusal:
-            raise DetectorRefusal(
-                f"{refusal}; the input of the last layer is called 'features'"
-            ) from None
+        self.key = self.direction_key = f"influence(layers={self.chosen})"
 
     def of_map(self, map_: Tensor) -> Tensor:
         """The sum over the positions of one layer's maps, or of their gradient."""
         return map_.float().sum(dim=2)
 
-    def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
-        """One backward pass through the shared forward; ``layers`` must have been called before."""
-        with torch.no_grad():
-            towards = output.logits.double().softmax(dim=1) - 1 / output.logits.shape[1]
-            # Where the network is sure of nothing, half precision would lose it.
-            scale = towards.abs().amax(dim=1, keepdim=True).clamp(min=1e-30)
-        chosen = [maps[name] for name in self.names]
-        unit = (towards / scale).to(output.logits.dtype)
-        gradients = torch.autograd.grad(output.logits, chosen, unit)
-        with torch.no_grad():
-            pairs = zip(chosen, gradients, strict=True)
-            sums = [[self.of_map(channels_first(backbone, one)) for one in pair] for pair in pairs]
-            return self.packed([(a * g.double() * scale).float() for a, g in sums])
+    def direction(self, logits: Tensor) -> Tensor:
+        """That of KL, scaled: of a network that is sure of nothing, half precision would lose it.
+
+        :meth:`of_gradient` multiplies by the scale.
+        """
+        towards, scale = _towards(logits)
+        return towards / scale
+
+    def inputs(self, image: Tensor, maps: Tensors) -> list[Tensor]:
+        """The maps of the layers."""
+        return [maps[name] for name in self.names]
+
+    def of_gradient(
+        self,
+        backbone: Backbone,
+        image: Tensor,
+        output: Output,
+        maps: Tensors,
+        gradient: Sequence[Tensor],
+    ) -> Tensor:
+        """Sums of the maps times those of their gradient; ``layers`` has to come before."""
+        _, scale = _towards(output.logits)
+        pairs = zip(self.inputs(image, maps), gradient, strict=True)
+        sums = [[self.of_map(channels_first(backbone, one)) for one in pair] for pair in pairs]
+        return self.packed([(a * g.double() * scale).float() for a, g in sums])
+
+
+def _towards(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient of KL at the logits, ``[B, C] float64``, and its largest entry, ``[B, 1]``."""
+    towards = logits.double().softmax(dim=1) - 1 / logits.shape[1]
+    return towards, towards.abs().amax(dim=1, keepdim=True).clamp(min=1e-30)
 
 
 def bin_edges(m: int) -> Tensor:
@@ -120,7 +126,7 @@ class StateHistogram:
 
 
 def histograms_of(
-    common: StateHistogram, layers: str | Sequence[str] | Mapping[str, Mapping[str, float] | None]
+    common: StateHistogram, layers: Layers | Mapping[str, Mapping[str, float] | None]
 ) -> dict[str, StateHistogram]:
     """The histogram of every layer that ``layers`` names; empty where it is a single word.
 
@@ -183,7 +189,7 @@ READS: tuple[Part, ...] = ("features", "logits", "head", "labels")
 
 
 @with_settings
-class NAC(Detector):
+class NAC(FittedDetector):
     r"""Uncertainty by neuron activation coverage (NAC-UE, arXiv 2306.02879).
 
     .. math::
@@ -216,9 +222,7 @@ class NAC(Detector):
             ``conv`` = every Conv2d.
     """
 
-    name = "nac"
     formula = "−mean_d min(n_d[bin of σ(α x_d (Wᵀ(p − 1/C))_d)]/O, 1)"
-    source = "2306.02879"
     reads = READS
     suspicious = "neurons are in states that training images do not cover"
 
@@ -227,8 +231,7 @@ class NAC(Detector):
     steepness: Positive = 100
     fit_images: Count | None = 1000
     seed: int = 0
-    fit_split: FitSplit = "train"
-    layers: str | Sequence[str] | Mapping[str, Mapping[str, float] | None] | None = None
+    layers: Layers | Mapping[str, Mapping[str, float] | None] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

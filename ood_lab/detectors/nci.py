@@ -7,7 +7,7 @@ from typing import Self
 from torch import Tensor
 
 from ood_lab.common.arguments import NotNegative
-from ood_lab.detectors.base import Detector, FitSplit, with_settings
+from ood_lab.detectors.base import FittedDetector, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.compute_device import head_on_device
 from ood_lab.features.bank import FeatureBank
@@ -17,7 +17,7 @@ SMALLEST = 1e-12
 
 
 @with_settings
-class NCI(Detector):
+class NCI(FittedDetector):
     r"""Neural-collapse-inspired score (arXiv 2311.01479).
 
     .. math:: s(x) = -\frac{w_{\hat y}^\top (x - \mu)}{\|x - \mu\|_2} - \alpha \|x\|_1
@@ -30,17 +30,13 @@ class NCI(Detector):
         fit_split: images that μ is the mean of.
     """
 
-    name = "nci"
     moments = ("means",)
     needs_rows = False
     reads = ("features", "logits", "head")
-    default = True
     formula = "−w_ŷᵀ(x − μ)/‖x − μ‖ − α‖x‖₁"
-    source = "2311.01479"
     suspicious = "the features are not aligned with the weights of their class"
 
     alpha: NotNegative = 1e-4
-    fit_split: FitSplit = "train"
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``mean [D]``."""

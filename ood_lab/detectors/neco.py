@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.arguments import Count
-from ood_lab.detectors.base import Detector, FitSplit, with_settings
+from ood_lab.detectors.base import FittedDetector, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.requirements import require_finite
 from ood_lab.features.bank import FeatureBank
@@ -18,7 +18,7 @@ SMALLEST = 1e-12
 
 
 @with_settings
-class NECO(Detector):
+class NECO(FittedDetector):
     r"""Neural collapse based detection (arXiv 2310.06823).
 
     .. math::
@@ -36,18 +36,15 @@ class NECO(Detector):
         fit_split: images that μ, σ and P are estimated on.
     """
 
-    name = "neco"
     moments = ("means", "within")
     needs_rows = False
     reads = ("features", "logits", "level")
     multilabel = True
     formula = "−‖top-dim principal part of t‖/‖t‖ · max z, t the standardised x"
-    source = "2310.06823"
     suspicious = "a small part of the features is in the principal directions"
 
     dim: Count | Literal["auto"] = "auto"
     max_logit: bool = True
-    fit_split: FitSplit = "train"
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``mean [D]``, ``deviation [D]`` and ``principal [D, dim]``."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import KW_ONLY
 from typing import Literal, Self
 
 import torch
 from torch import Tensor
 
 from ood_lab.common.arguments import Count
-from ood_lab.detectors.base import FitSplit, with_settings
+from ood_lab.detectors.base import with_settings
 from ood_lab.detectors.support.neighbour_search import (
-    CappedBankDetector,
-    automatic_neighbours,
-    check_neighbour,
-    choose_rows,
+    NeighbourDetector,
     chosen_rows,
     inverse_norm,
     map_queries,
@@ -25,14 +23,12 @@ from ood_lab.neighbours import Rows, largest_products
 
 log = logging.getLogger(__name__)
 
-#: OpenOOD's k, which ``auto`` does not exceed.
-LARGEST = 100
 #: Logits that are reduced at a time.
 ROWS = 4096
 
 
 @with_settings
-class NNGuide(CappedBankDetector):
+class NNGuide(NeighbourDetector):
     r"""Nearest-neighbour guidance (arXiv 2309.14888).
 
     .. math::
@@ -53,23 +49,15 @@ class NNGuide(CappedBankDetector):
         fit_split: images in the bank.
     """
 
-    name = "nnguide"
     reads = ("features", "logits", "level")
-    default = True
     formula = "−log Σ exp z · mean of the k largest x̂ᵀx̂_j log Σ exp z_j"
-    source = "2309.14888"
     neighbours = True
+    largest_k = 100
     suspicious = "energy and similarity to training images are small"
 
     k: Count | Literal["auto"] = "auto"
+    _: KW_ONLY
     max_bank: Count | None = 20_000
-    seed: int = 0
-    fit_split: FitSplit = "train"
-
-    def check_size(self, n: int, c: int) -> None:
-        """Raises :class:`DetectorRefusal` where k exceeds the bank."""
-        if self.k != "auto":
-            check_neighbour(self, self.k, self._kept(n))
 
     def row_bytes(self, d: int, c: int) -> int:
         """``[D] float32`` with a number."""
@@ -78,7 +66,7 @@ class NNGuide(CappedBankDetector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``bank [M, D]`` and ``scale [M]``, E(x_j)/‖x_j‖."""
         self.check_size(len(bank), bank.num_classes)
-        rows = choose_rows(len(bank), self.seed, self.max_bank)
+        rows = self.kept_rows(len(bank))
         features = chosen_rows(bank.features, rows)
         parts = chosen_rows(bank.logits, rows).split(ROWS)
         energy = torch.cat([logits.logsumexp(dim=1) for logits in parts])
@@ -90,9 +78,7 @@ class NNGuide(CappedBankDetector):
                 negative,
                 len(energy),
             )
-        k = self.k
-        if k == "auto":
-            k = automatic_neighbours(self, bank, rows, LARGEST)
+        k = self.chosen_k(bank, rows)
         scale = energy * inverse_norm(features)
         self.fitted = {"bank": features, "scale": scale, "k": torch.tensor(k)}
         self.used = {"k": k, "bank": len(features)}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.arguments import Positive
+from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import with_settings
 from ood_lab.detectors.support.network_scores import NetworkDetector, input_step, require_std, sign
 from ood_lab.features.bank import FeatureBank
@@ -32,9 +33,7 @@ class ODINColumn(GradientColumn):
 
     name = "odin"
 
-    def __init__(
-        self, temperature: float, epsilon: float, std: Sequence[float] | None = None
-    ) -> None:
+    def __init__(self, temperature: float, epsilon: float, std: Sequence[float] | None) -> None:
         self.temperature, self.epsilon = temperature, epsilon
         self.std = None if std is None else list(std)
         sigma = "own" if std is None else "_".join(f"{s:g}" for s in std)
@@ -56,11 +55,16 @@ class ODINColumn(GradientColumn):
         return dz.scatter_add(1, logits.argmax(dim=1, keepdim=True), -torch.ones_like(dz[:, :1]))
 
     def of_gradient(
-        self, backbone: Backbone, image: Tensor, output: Output, gradient: Tensor
+        self,
+        backbone: Backbone,
+        image: Tensor,
+        output: Output,
+        maps: Tensors,
+        gradient: Sequence[Tensor],
     ) -> Tensor:
         """One forward pass of x̃."""
         step = input_step(self.epsilon, require_std(self.name, backbone, self.std), image)
-        logits = backbone(image - step * self._sign(gradient)).logits.double()
+        logits = backbone(image - step * self._sign(gradient[0])).logits.double()
         below_top = (logits - logits.amax(dim=1, keepdim=True)) / self.temperature
         return (-self.temperature * below_top.exp().mean(dim=1).log()).float()
 
@@ -92,11 +96,8 @@ class ODIN(NetworkDetector):
         std: overrides σ, one value per channel (``[1, 1, 1]`` = a step on the normalised image).
     """
 
-    name = "odin"
     reads = ("logits", "gradients")
-    default = True
     formula = "−log max softmax(f(x̃)/T), all input elements moved by ε/σ"
-    source = "1706.02690"
     suspicious = "a small step of the pixels hardly raises the confidence"
     column_type = ODINColumn
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ood_lab.common.arguments import Count, Positive
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
+from ood_lab.detectors.base import DetectorRefusal, FittedDetector, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import (
     blocks,
     map_rows,
@@ -69,7 +69,7 @@ SAME = 1e-9
 
 
 @with_settings
-class OpenMax(Detector):
+class OpenMax(FittedDetector):
     r"""Log odds of the unknown class (arXiv 1511.06233).
 
     Fit, on correctly classified images of class c: μ_c ``[C]`` is the mean of their logits; a
@@ -100,17 +100,13 @@ class OpenMax(Detector):
         fit_split: images, with labels, that μ and the distributions are estimated on.
     """
 
-    name = "openmax"
     reads = ("logits", "level", "labels", "own_classes")
-    default = True
     formula = "odds of an unknown class from Weibull tails of distances in z"
-    source = "1511.06233"
     suspicious = "the logits are in the tail of their class"
 
     alpha: Count = 3
     tail: Count | Literal["auto"] = "auto"
     translate: Positive = 1.0
-    fit_split: FitSplit = "train"
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Means ``[C, C]``, tails ``[C, tail]`` and one distance per image, all float64."""

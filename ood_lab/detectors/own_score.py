@@ -13,7 +13,7 @@ from ood_lab.common.arguments import Positive
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import FitSplit, with_settings
-from ood_lab.detectors.support.network_scores import NetworkDetector, input_step, require_std, sign
+from ood_lab.detectors.support.network_scores import NetworkDetector, input_step, sign
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn, GradientColumn
 from ood_lab.models.backbone import Backbone
@@ -80,7 +80,6 @@ class ConfBranchScore(OwnScore):
 
     name = "conf_branch"
     formula = "−sigmoid(vᵀx + b) of a layer trained for it"
-    source = "1802.04865"
     suspicious = "the network would have asked for the label"
 
 
@@ -96,7 +95,6 @@ class RotPredScore(OwnScore):
     name = "rotpred"
     reads = ("features", "logits", "maps", "gradients")
     formula = "−KL(u‖p) + mean CE of the turns by 0, 90, 180, 270 degrees"
-    source = "1906.12340"
     suspicious = "it is not seen by how much the image is turned"
 
 
@@ -111,7 +109,6 @@ class ARPLScore(OwnScore):
     name = "arpl"
     reads = ("logits", "maps")
     formula = "−max f, distances from reciprocal points"
-    source = "2103.00953"
     suspicious = "the features are near what all classes are far from"
 
 
@@ -126,7 +123,6 @@ class MCDScore(OwnScore):
     name = "mcd"
     reads = ("features", "logits", "maps")
     formula = "‖p₁ − p₂‖₁ of two heads"
-    source = "1908.04951"
     suspicious = "two heads disagree"
 
 
@@ -140,7 +136,6 @@ class MOSScore(OwnScore):
 
     name = "mos"
     formula = "min over groups of the probability of other classes"
-    source = "2105.01879"
     suspicious = "in every group it is taken for another class"
 
 
@@ -149,27 +144,27 @@ class GODINColumn(GradientColumn):
 
     Args:
         epsilons: steps in units of the un-normalised image.
-        std: the σ by which images were divided; None = the backbone's own.
     """
 
-    needed_for_fit = True
-
-    def __init__(self, epsilons: Sequence[float], std: Sequence[float] | None) -> None:
-        self.epsilons, self.std = epsilons, std
-        self.key = f"godin(epsilons={list(epsilons)},std={std})"
+    def __init__(self, epsilons: Sequence[float]) -> None:
+        self.epsilons, self.key = epsilons, f"godin(epsilons={list(epsilons)})"
 
     def layers(self, backbone: Backbone) -> list[str]:
         """None; see :func:`check_objective`."""
         check_objective("godin", backbone)
-        require_std("godin", backbone, self.std)
         return []
 
     def of_gradient(
-        self, backbone: Backbone, image: Tensor, output: Output, gradient: Tensor
+        self,
+        backbone: Backbone,
+        image: Tensor,
+        output: Output,
+        maps: Tensors,
+        gradient: Sequence[Tensor],
     ) -> Tensor:
         """One forward pass for each step."""
-        std = require_std("godin", backbone, self.std)
-        moved = (image + input_step(e, std, image) * sign(gradient) for e in self.epsilons)
+        std = backbone.data_config["std"]
+        moved = (image + input_step(e, std, image) * sign(gradient[0]) for e in self.epsilons)
         return torch.stack([backbone(x).logits.amax(dim=1) for x in moved], dim=1).float()
 
 
@@ -186,24 +181,21 @@ class GODINScore(OwnScore):
 
     Args:
         epsilons: steps to choose from, in units of the un-normalised image in [0, 1].
-        std: overrides σ, one value per channel.
         fit_split: images that choose.
     """
 
     name = "godin"
     reads = ("logits", "gradients")
     formula = "−max h(x̃), x̃ moved towards it"
-    source = "2002.11297"
     suspicious = "no class score is high, even after a step towards it"
 
     epsilons: Sequence[Positive] = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08)
-    std: Sequence[float] | None = None
     fit_split: FitSplit = "val"
 
     @cached_property
     def extraction_hook(self) -> GODINColumn:
         """The scores at all ε."""
-        return GODINColumn(self.epsilons, self.std)
+        return GODINColumn(self.epsilons)
 
     def fit(self, bank: FeatureBank) -> Self:
         """Chooses ε."""

@@ -15,13 +15,12 @@ from ood_lab.common.arguments import Count
 from ood_lab.common.random_streams import stream
 from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.common.tensor_file import Tensors
-from ood_lab.detectors.base import DetectorRefusal, FitSplit, with_settings
+from ood_lab.detectors.base import FitSplit, with_settings
 from ood_lab.detectors.support.compute_device import compute_device, on_device
-from ood_lab.detectors.support.layer_probe import check_names, grid, probe, stage_names
+from ood_lab.detectors.support.layer_probe import ChosenLayers, grid, stage_names
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.detectors.support.requirements import require_finite
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.image_groups import group_codes
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
@@ -33,7 +32,7 @@ STRIDES = (8, 16)
 LARGEST = 6e4
 
 
-class PlacesColumn(BankColumn):
+class PlacesColumn(ChosenLayers):
     """All places of an image, ``[B, h, w, D]``: float16, whose bits are stored as int16.
 
     Each map is averaged over 3 x 3, the coarser ones are resampled to the finest (bilinear), and
@@ -47,33 +46,17 @@ class PlacesColumn(BankColumn):
         seed: of the projection.
     """
 
-    needed_for_fit = True
+    owner = "patch_knn"
     traceable = True
 
     def __init__(self, layers: str | Sequence[str], dims: int, seed: int) -> None:
-        self._choice = layers if isinstance(layers, str) else list(layers)
+        super().__init__(layers)
         self._dims, self._seed = dims, seed
-        chosen = layers if isinstance(layers, str) else "+".join(layers)
-        self.key = f"places(layers={chosen},dims={dims},seed={seed})"
-        self.names: list[str] = []
+        self.key = f"places(layers={self.chosen},dims={dims},seed={seed})"
 
-    def layers(self, backbone: Backbone) -> list[str]:
-        """The sub-modules, also kept as ``names``.
-
-        Raises:
-            DetectorRefusal: the network has no maps of several positions, or none of these names.
-        """
-        maps = probe(backbone).maps
-        names = self._choice if isinstance(self._choice, list) else _middle(backbone, maps)
-        if not names:
-            raise DetectorRefusal(
-                f"patch_knn: {backbone.name} has no feature maps with positions; name sub-modules "
-                f"that have them with detector.patch_knn.layers=[...]; it has "
-                f"{', '.join(list(maps)[:8]) or 'none'}"
-            )
-        check_names("patch_knn", backbone, names, list(maps))
-        self.names = names
-        return names
+    def choose(self, backbone: Backbone, maps: Tensors) -> list[str]:
+        """See the class."""
+        return _middle(backbone, maps)
 
     @torch.no_grad()
     def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
@@ -174,15 +157,12 @@ class PatchKNN(NetworkDetector):
         fit_split: images that M comes from.
     """
 
-    name = "patch_knn"
-    layer_setting = "layers"
     reads = ("maps",)
     multilabel = True
     neighbours = True
     leaves_out = True
     has_maps = True
     formula = "largest distance of a place of the image to the nearest place of fit images"
-    source = "2106.08265"
     suspicious = "a small part of the image looks like no part of the training images"
 
     layers: Literal["auto"] | Sequence[str] = "auto"

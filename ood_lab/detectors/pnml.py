@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.common.tensor_arithmetic import squared_norms
-from ood_lab.detectors.base import Detector, FitSplit, with_settings
+from ood_lab.detectors.base import FittedDetector, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.compute_device import head_on_device
 from ood_lab.detectors.support.requirements import require_finite, require_two_classes
@@ -21,7 +21,7 @@ MARGIN = 1e-12
 
 
 @with_settings
-class PNML(Detector):
+class PNML(FittedDetector):
     r"""Regret of the single-layer pNML learner (arXiv 2110.09246).
 
     .. math::
@@ -39,16 +39,11 @@ class PNML(Detector):
         fit_split: images that H is made of.
     """
 
-    name = "pnml"
     moments = ("gram",)
     needs_rows = False
     reads = ("features", "head")
-    default = True
     formula = "log Σ_c p_c/(p_c + (1 − p_c)p_c^κ) / log C on x̂"
-    source = "2110.09246"
     suspicious = "as a training image it could have had any label"
-
-    fit_split: FitSplit = "train"
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``values [r]`` and ``vectors [D + 1, r]``, the span of H^T H."""

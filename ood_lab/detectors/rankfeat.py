@@ -13,10 +13,9 @@ from ood_lab.common.arguments import Positive
 from ood_lab.common.tensor_arithmetic import full_precision
 from ood_lab.common.tensor_file import Tensors
 from ood_lab.detectors.base import Cost, DetectorRefusal, with_settings
-from ood_lab.detectors.support.layer_probe import Probe, check_names, probe, stage_names
+from ood_lab.detectors.support.layer_probe import ChosenLayers, Probe
 from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 from ood_lab.models.trial_passes import evaluating
@@ -51,7 +50,7 @@ def top_component(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return (matrix @ vector[..., None])[..., 0], vector
 
 
-class RankFeatColumn(BankColumn):
+class RankFeatColumn(ChosenLayers):
     """Logits after the removal, ``[B, 2, C]``: at the last stage, at the one before.
 
     ``[B, 1, C]`` (last stage only) without fusion.
@@ -61,35 +60,40 @@ class RankFeatColumn(BankColumn):
         fusion: with the previous stage, after whose change the last stage is run again.
     """
 
-    def __init__(self, stages: Sequence[str] | None, fusion: bool) -> None:
-        self.stages = None if stages is None else list(stages)
-        self.fusion = fusion
-        chosen = "+".join(self.stages) if self.stages else "found"
-        self.key = f"rankfeat(stages={chosen},fusion={fusion})"
-        self.names: list[str] = []
+    owner = "rankfeat"
+    setting = "stages"
 
-    def layers(self, backbone: Backbone) -> list[str]:
-        """[previous, last] stage, or [last] without fusion (also kept as ``names``).
+    def __init__(self, stages: Sequence[str] | None, fusion: bool) -> None:
+        self.fusion, self.least = fusion, 2 if fusion else 1
+        super().__init__("found" if stages is None else stages[-self.least :])
+        self.key = f"rankfeat(stages={self.chosen},fusion={fusion})"
+
+    def choose(self, backbone: Backbone, maps: Tensors) -> list[str]:
+        """[previous, last] stage, or [last] without fusion."""
+        return super().choose(backbone, maps)[-self.least :]
+
+    def accept(self, backbone: Backbone, seen: Probe) -> None:
+        """Checks that logits can be computed from changed maps.
 
         Raises:
             DetectorRefusal: the features are not the spatial mean of the last stage, or running
                 the last stage on the previous one's output does not reproduce it.
         """
-        seen = probe(backbone)
-        names = self.stages or stage_names(backbone, seen.maps)
-        n = 2 if self.fusion else 1
-        if len(names) < n:
-            raise DetectorRefusal(
-                f"RankFeat: needs {n} stage(s), the backbone shows {len(names)}; name them with "
-                "detector.rankfeat.stages=[previous,last] or remove it from detector=[...]"
+        last = seen.maps[self.names[-1]]
+        pooled = last.mean(dim=(2, 3)) if last.ndim == 4 else last
+        if not _nearly_equal(pooled, seen.output.features):
+            problem = f"the features are not the spatial mean of '{self.names[-1]}' [B, C, H, W]"
+        elif self.fusion and not _reruns(backbone, self.names, seen.maps):
+            problem = (
+                f"'{self.names[1]}' cannot be run on only the output of '{self.names[0]}' (use the "
+                "last stage only with detector.rankfeat.fusion=false)"
             )
-        names = names[-n:]
-        check_names("RankFeat", backbone, names, list(seen.maps))
-        _check_pooling(names[-1], seen)
-        if self.fusion:
-            _check_rerun(backbone, names, seen)
-        self.names = names
-        return names
+        else:
+            return
+        raise DetectorRefusal(
+            f"rankfeat: {problem}; name the stages with "
+            "detector.rankfeat.stages=[previous,last] or remove it from detector=[...]"
+        )
 
     @torch.no_grad()
     def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:
@@ -134,28 +138,14 @@ def _rerun(backbone: Backbone, names: list[str], map_: Tensor) -> Tensor:
     return map_
 
 
-def _check_pooling(last: str, seen: Probe) -> None:
-    map_, features = seen.maps[last], seen.output.features
-    pooled = map_.mean(dim=(2, 3)) if map_.ndim == 4 else map_
-    if not _nearly_equal(pooled, features):
-        raise DetectorRefusal(
-            f"RankFeat: the features are not the spatial mean of '{last}' [B, C, H, W]; name the "
-            "stages with detector.rankfeat.stages=[previous,last] or remove it from detector=[...]"
-        )
-
-
-def _check_rerun(backbone: Backbone, names: list[str], seen: Probe) -> None:
+def _reruns(backbone: Backbone, names: list[str], maps: Tensors) -> bool:
+    """Whether the last stage can be run again on the output of the one before."""
     try:
         with evaluating(backbone):
-            again = _rerun(backbone, names, seen.maps[names[0]])
+            again = _rerun(backbone, names, maps[names[0]])
     except (RuntimeError, TypeError):  # wrong shape, or a module of several inputs
-        again = None
-    if again is None or not _nearly_equal(again, seen.maps[names[1]]):
-        raise DetectorRefusal(
-            f"RankFeat: '{names[1]}' cannot be run on only the output of '{names[0]}'; name the "
-            "stages with detector.rankfeat.stages=[previous,last], or use the last stage only: "
-            "detector.rankfeat.fusion=false"
-        )
+        return False
+    return _nearly_equal(again, maps[names[1]])
 
 
 def _nearly_equal(a: Tensor, b: Tensor) -> bool:
@@ -184,12 +174,8 @@ class RankFeat(NetworkDetector):
         stages: names of the sub-modules [previous, last]; None = found in the backbone.
     """
 
-    name = "rankfeat"
-    layer_setting = "stages"
     reads = ("features", "head", "maps")
-    default = True
     formula = "energy without the strongest rank-one part of the last maps"
-    source = "2209.08590"
     suspicious = "the energy is small without the strongest direction of the feature maps"
 
     temperature: Positive = 1.0

@@ -34,11 +34,8 @@ class ReAct(Detector):
         force: accept features below 0. The method presumes ReLU features.
     """
 
-    name = "react"
     reads = ("features", "head")
-    default = True
     formula = "−E(min(x, t))"
-    source = "2111.12797"
     suspicious = "the energy is small after clipping of large features"
 
     percentile: Percentile = 90

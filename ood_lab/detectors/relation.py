@@ -6,11 +6,10 @@ from typing import Self
 
 from torch import Tensor
 
-from ood_lab.common.arguments import Count, Positive
-from ood_lab.detectors.base import FitSplit, with_settings
+from ood_lab.common.arguments import Positive
+from ood_lab.detectors.base import with_settings
 from ood_lab.detectors.support.neighbour_search import (
     CappedBankDetector,
-    choose_rows,
     chosen_rows,
     map_queries,
     unit,
@@ -38,18 +37,13 @@ class Relation(CappedBankDetector):
         fit_split: images in the bank.
     """
 
-    name = "relation"
     reads = ("features", "logits")
     formula = "−Σ_j [k_j > θ] k_j^t, k_j = max(0, x̂ᵀx̂_j) pᵀp_j"
-    source = "2301.12321"
     neighbours = True
     suspicious = "it is related to few training images"
 
     power: Positive = 1
     threshold: float = 0.03
-    max_bank: Count | None = None
-    seed: int = 0
-    fit_split: FitSplit = "train"
 
     def row_bytes(self, d: int, c: int) -> int:
         """``[D + C] float32``."""
@@ -57,7 +51,7 @@ class Relation(CappedBankDetector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``features [M, D]`` and ``logits [M, C]``: the bank itself, or chosen rows."""
-        rows = choose_rows(len(bank), self.seed, self.max_bank)
+        rows = self.kept_rows(len(bank))
         self.fitted = {
             "features": chosen_rows(bank.features, rows),
             "logits": chosen_rows(bank.logits, rows),

@@ -6,17 +6,13 @@ from typing import Self
 
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit, with_settings
+from ood_lab.detectors.base import FittedDetector, with_settings
 from ood_lab.detectors.support.subspace import Dimension, fit_residual, residual_norm
 from ood_lab.features.bank import FeatureBank
-from ood_lab.models.head_kind import Part
-
-#: ViM reads more.
-READS: tuple[Part, ...] = ("features",)
 
 
 @with_settings
-class Residual(Detector):
+class Residual(FittedDetector):
     r"""The residual of ViM on its own (arXiv 2203.10807).
 
     .. math:: s(x) = \|R^\top (x - u)\|_2, \qquad u = -W^+ b
@@ -32,15 +28,11 @@ class Residual(Detector):
         fit_split: images that R is estimated on.
     """
 
-    name = "residual"
     moments = ("means", "within")
-    reads = READS
     formula = "‖Rᵀ(x − u)‖, u = −W⁺b"
-    source = "2203.10807"
     suspicious = "a large part of the features is outside the subspace of training images"
 
     dim: Dimension = "auto"
-    fit_split: FitSplit = "train"
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``origin [D]``, ``residual [D, D - dim]`` and ``dim``."""

@@ -10,7 +10,7 @@ from ood_lab.common.tensor_arithmetic import squared_norms
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.detectors.mds import MDS
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
-from ood_lab.detectors.support.requirements import require_labels
+from ood_lab.detectors.support.requirements import absent_classes, require_labels
 from ood_lab.features.bank import FeatureBank
 
 
@@ -31,22 +31,19 @@ class RMDS(MDS):
         fit_split: images, with labels, that the moments are estimated on.
     """
 
-    name = "rmds"
     reads = ("features", "labels")
-    default = True
     multilabel = False
     formula = "`mds` − (x − μ)ᵀΣ₀⁺(x − μ), Σ₀ of all images"
-    source = "2106.09022"
     suspicious = "a class mean is hardly nearer than the mean of all images"
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns what MDS does, and ``mean [D]`` and ``whiten_all [D, r]`` of all images."""
         require_labels(self, bank)
-        absent = set(range(bank.classes)) - set(bank.labels.unique().tolist())
+        absent = absent_classes(bank, bank.labels.unique())
         if absent:
             raise DetectorRefusal(
                 f"RMDS: {len(absent):,} of {bank.classes:,} classes (first: "
-                f"{min(absent)}) have no {self.fit_split} image"
+                f"{absent[0]}) have no {self.fit_split} image"
             )
         super().fit(bank)
         moments = self.statistics(bank)

@@ -30,11 +30,8 @@ class SCALE(Detector):
         force: accept features below 0, where r can explode. The method presumes ReLU features.
     """
 
-    name = "scale"
     reads = ("features", "head")
-    default = True
     formula = "−E(x eʳ), r = Σx/Σ of the largest entries"
-    source = "2310.00227"
     suspicious = "the energy is small after scaling by how concentrated the features are"
 
     percentile: Percentile = 85

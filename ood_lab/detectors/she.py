@@ -8,10 +8,10 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit, with_settings
+from ood_lab.detectors.base import DetectorRefusal, FittedDetector, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.detectors.support.compute_device import on_device
-from ood_lab.detectors.support.requirements import require_labels, warn_classes
+from ood_lab.detectors.support.requirements import absent_classes, require_labels, warn_classes
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import independent_share, unit_of
 
@@ -34,7 +34,7 @@ MANY = 100
 
 
 @with_settings
-class SHE(Detector):
+class SHE(FittedDetector):
     r"""Simplified Hopfield energy (ICLR 2023, openreview.net/forum?id=KkazG4lgKL).
 
     .. math::
@@ -57,17 +57,13 @@ class SHE(Detector):
         fit_split: images, with labels, that the patterns are the means of.
     """
 
-    name = "she"
     moments = ("means",)
     needs_rows = False
     reads = ("features", "logits", "labels")
-    default = True
     formula = "−xᵀS_ŷ, S_c the mean of correct images"
-    source = "ICLR 2023"
     suspicious = "the features are unlike the mean pattern of their class"
 
     metric: Literal["inner_product", "cosine", "euclidean", "auto"] = "inner_product"
-    fit_split: FitSplit = "train"
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``patterns [K, D]`` of ``classes [K]``, and ``metric``, its place in the list."""
@@ -83,7 +79,7 @@ class SHE(Detector):
         if not len(classes):
             raise DetectorRefusal(f"SHE: no {self.fit_split} image is classified correctly")
         if not other:
-            absent = sorted(set(range(bank.num_classes)) - set(classes.tolist()))
+            absent = absent_classes(bank, classes)
             warn_classes(self, absent, f"have no correct {self.fit_split} image and no pattern")
         per_class = int(seen.right[classes].median() * independent_share(bank))
         metric = self.metric

@@ -16,11 +16,9 @@ class SumProb(LogitDetector):
     there is nothing to set.
     """
 
-    name = "sum_prob"
     reads = ("logits", "level")
     multilabel = True
     formula = "−Σ_c σ(z_c)"
-    source = "2109.14162"
     suspicious = "all classes together have small probabilities"
 
     def of_logits(self, z: Tensor) -> Tensor:

@@ -45,11 +45,8 @@ class TempScaling(LogitDetector):
         fit_split: images, with labels, that T is calibrated on.
     """
 
-    name = "temp_scaling"
     reads = ("logits", "labels", "own_classes")
-    default = True
     formula = "log((1 − max p)/max p) at the T of the smallest negative log-likelihood"
-    source = "1706.04599"
     suspicious = "no class is probable after calibration of the network"
 
     fit_split: FitSplit = "val"

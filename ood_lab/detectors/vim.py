@@ -36,11 +36,8 @@ class ViM(Residual):
         fit_split: images that R and α are estimated on.
     """
 
-    name = "vim"
     reads = ("features", "logits", "level", "head")
-    default = True
     formula = "α‖Rᵀ(x − u)‖ − log Σ exp z, u = −W⁺b"
-    source = "2203.10807"
     suspicious = "a large part of the features is outside the subspace of training images"
 
     def fit(self, bank: FeatureBank) -> Self:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_arithmetic import squared_norms
-from ood_lab.detectors.base import Detector, FitSplit, with_settings
+from ood_lab.detectors.base import FittedDetector, with_settings
 from ood_lab.detectors.support.chunked_arithmetic import (
     column_percentiles,
     map_rows,
@@ -21,7 +21,7 @@ from ood_lab.features.bank import FeatureBank
 
 
 @with_settings
-class VRA(Detector):
+class VRA(FittedDetector):
     r"""Variational rectified activations (arXiv 2302.11716).
 
     .. math::
@@ -48,11 +48,8 @@ class VRA(Detector):
         force: accept features below 0. The method presumes ReLU features.
     """
 
-    name = "vra"
     reads = ("features", "head")
-    default = True
     formula = "−E(v), v = 0 below α, x + γ between, β above"
-    source = "2302.11716"
     suspicious = "the energy is small after clipping of small and large features"
 
     low: Percentile = 60
@@ -62,7 +59,6 @@ class VRA(Detector):
     gamma: float = 0
     quadratic: float = 0
     center: float = 0
-    fit_split: FitSplit = "train"
     force: bool = False
 
     def __post_init__(self) -> None:

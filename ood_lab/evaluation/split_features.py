@@ -25,14 +25,12 @@ from ood_lab.evaluation.detector_fitting import none_works
 from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, PartSink
 from ood_lab.evaluation.streaming_scores import ScoredSet, ScoreSink, identity_of, read_scored
 from ood_lab.features.bank import Banks, FeatureBank
-from ood_lab.features.bank_identity import NetworkIdentity
-from ood_lab.features.cached_extraction import extract, made_from, sums_bank
-from ood_lab.features.extraction_hooks import BankColumn, Columns
+from ood_lab.features.cached_extraction import NetworkPasses
+from ood_lab.features.extraction_hooks import BankColumn, Columns, GradientColumn
 from ood_lab.features.extraction_pass import DatasetParts, pass_through
 from ood_lab.features.image_groups import group_count
 from ood_lab.features.process_agreement import agreed, join
 from ood_lab.models import Backbone
-from ood_lab.schema.run_record import BankRecord
 
 log = logging.getLogger(__name__)
 #: Pixels of an image up to which the default takes more than one forward pass on a CPU. ODIN takes
@@ -76,7 +74,7 @@ def split_by_columns(detectors: Detectors, backbone: Backbone) -> tuple[Detector
         try:
             columns = columns_for({name: detector})
             needed = [*detector.reads]
-            if any(column.needs_input_grad for column in columns):
+            if any(isinstance(column, GradientColumn) for column in columns):
                 needed.append("gradients")
             text = unserved(name, needed, backbone.gives, backbone.name)
             if text := text or unsuited(name, detector, backbone.multilabel):
@@ -170,8 +168,7 @@ def columns_for(detectors: Detectors, fitted_on: str | None = None) -> list[Bank
     return [
         column
         for d in detectors.values()
-        if (column := d.extraction_hook) is not None
-        and (fitted_on is None or (column.needed_for_fit and d.fit_split == fitted_on))
+        if (column := d.extraction_hook) is not None and (evaluated or d.fit_split == split)
     ]
 
 
@@ -180,79 +177,59 @@ def moments_for(detectors: Detectors, split: str) -> set[str]:
     return {part for d in detectors.values() if d.fit_split == split for part in d.moments}
 
 
-@dataclass(frozen=True)
-class NetworkPasses:
-    """Passes images through one network; call its methods on all processes.
+@dataclass(frozen=True, kw_only=True)
+class PassPlan:
+    """What passes through a network, in addition to ID test and what detectors are fitted on.
 
     Attributes:
-        trainer: of the passes.
-        backbone: the network.
-        root: folder of all feature banks.
-        batch_size: images a forward.
-        num_workers: loader processes.
+        evaluated: sets that are scored, too.
+        selection: sets that settings are chosen on, and others whose features are read.
+        of_test: columns that are computed also on ID test.
+        images: sets that are made of ID test, whose transform they get.
     """
 
-    trainer: Trainer
-    backbone: Backbone
-    root: Path
-    batch_size: int
-    num_workers: int
+    evaluated: Sequence[str]
+    selection: Sequence[str] = ()
+    of_test: Columns = ()
+    images: Sequence[ImageDataset] = ()
 
-    @cached_property
-    def network(self) -> NetworkIdentity:
-        """What its features depend on."""
-        return NetworkIdentity.of(self.backbone)
+    def columns(self, detectors: Detectors) -> dict[str, list[BankColumn]]:
+        """What is computed in the pass over each split."""
+        fitted_on = {d.fit_split for d in detectors.values()}
+        columns = {}
+        for split in dict.fromkeys(["train", "val", "test", *self.evaluated, *self.selection]):
+            scored = split == "test" or split in self.evaluated
+            if scored or split in fitted_on or split in self.selection:
+                of_test = self.of_test if split == "test" else ()
+                columns[split] = [*columns_for(detectors, split, scored), *of_test]
+        return columns
 
-    def record_of(self, images: ImageDataset | Listing) -> BankRecord:
-        """What the features of these images are made from."""
-        return made_from(self.trainer, self.backbone, images, network=self.network)
 
-    def bank(
-        self,
-        images: ImageDataset,
-        columns: Columns = (),
-        moments: Collection[str] = (),
-    ) -> FeatureBank | None:
-        """The bank of some images, on the main process, see :func:`extract`."""
-        return extract(
-            self.trainer,
-            self.backbone,
+def fill(
+    passes: NetworkPasses,
+    files: PartFiles,
+    images: ImageDataset | Listing,
+    columns: Columns,
+    sink: Callable[[Trainer], PartSink],
+    lenient: bool = False,
+) -> None:
+    """Passes the images of the parts that are missing."""
+    trainer = passes.trainer
+    missing, n = files_to_make(trainer, files), len(files.parts.numbers)
+    if trainer.global_rank == 0 and len(missing) < n:
+        log.info("%s of %d are there already", counted(n - len(missing), "part"), n)
+    if missing:
+        pass_through(
+            trainer,
+            passes.backbone,
             images,
-            self.root,
             columns,
-            batch_size=self.batch_size,
-            num_workers=self.num_workers,
-            network=self.network,
-            moments=moments,
+            files.parts,
+            sink,
+            numbers=missing,
+            num_workers=passes.num_workers,
+            lenient=lenient,
         )
-
-    def fill(
-        self,
-        files: PartFiles,
-        images: ImageDataset | Listing,
-        columns: Columns,
-        sink: Callable[[Trainer], PartSink],
-        lenient: bool = False,
-    ) -> None:
-        """Passes the images of the parts that are missing."""
-        # Before the first pass has connected the processes each looks for itself, and as nobody
-        # writes before, finds the same.
-        join(self.trainer)
-        missing, n = agreed(self.trainer, files.missing()), len(files.parts.numbers)
-        if self.trainer.global_rank == 0 and len(missing) < n:
-            log.info("%s of %d are there already", counted(n - len(missing), "part"), n)
-        if missing:
-            pass_through(
-                self.trainer,
-                self.backbone,
-                images,
-                columns,
-                files.parts,
-                sink,
-                numbers=missing,
-                num_workers=self.num_workers,
-                lenient=lenient,
-            )
 
 
 @dataclass(frozen=True)
@@ -321,16 +298,7 @@ class Extraction:
             rows = [name for name, d in on_it.items() if d.reads_rows(n, width)]
             if split == "train" and on_it and not rows and split not in selection:
                 with self.stages("extract"):
-                    bank = sums_bank(
-                        self.trainer,
-                        self.backbone,
-                        self.data.predict_dataset(split),
-                        moments,
-                        self.root,
-                        batch_size=self.passes.batch_size,
-                        num_workers=self.passes.num_workers,
-                        network=self.passes.network,
-                    )
+                    bank = self.passes.sums(self.data.predict_dataset(split), moments)
             elif on_it or split in selection:
                 if rows:
                     log.info("the features of '%s' are kept: %s need them", split, ", ".join(rows))
@@ -357,7 +325,7 @@ class Extraction:
         with self.stages("extract"):
             columns = [*columns_for(detectors), *kept]
             sink = partial(ScoreSink, files, detectors, kept)
-            self.passes.fill(files, images, columns, sink)
+            fill(self.passes, files, images, columns, sink)
         if self.trainer.global_rank != 0:
             return None
         record.n = len(images)

@@ -4,8 +4,8 @@
 
     <root>/<key>/manifest.json             what the bank was made from, its shards and checksums
                  head.safetensors          weight [C, D], bias [C]
-                 base-<rank>-of-<world>-<part>.safetensors   index, features, logits, labels
-                 columns/<column>/manifest.json, column-<rank>-of-...   index, values
+                 rows-<rank>-of-<world>-<part>.safetensors   index, features, logits, labels
+                 columns/<column>/manifest.json, rows-<rank>-of-...   index, values
     <root>/.partial/<key>-<token>/         a pass under way, or what a killed one has left
     <root>/.locks/<key>                    held by the process that leads the pass
 
@@ -22,10 +22,10 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -39,7 +39,7 @@ from ood_lab.common.files import lock, require_space, try_lock
 from ood_lab.common.tensor_file import Tensors, save_tensors
 from ood_lab.features import row_shards as shards
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.extraction_pass import Images, ReadErrors
+from ood_lab.features.extraction_pass import Images, ReadErrors, on_each
 from ood_lab.features.moments import MOMENTS, Derived, Moments
 from ood_lab.features.row_shards import shard_name, writing
 from ood_lab.models.output import WeightAndBias
@@ -49,6 +49,8 @@ log = logging.getLogger(__name__)
 
 HEAD = "head.safetensors"
 COLUMNS = "columns"
+#: Name of features, logits and labels among the parts of a bank; the others are keys of columns.
+BASE = ""
 #: Moments of the rows of every process, until the bank is complete.
 PARTIAL = "moments"
 #: Seconds that the shards of a killed pass wait for the pass to be repeated.
@@ -56,34 +58,25 @@ KEPT = 2 * 24 * 3600
 
 
 @dataclass(frozen=True)
-class Missing:
-    """What a pass has to compute: the base (features, logits, labels) and columns."""
-
-    base: bool
-    columns: list[str]
-
-    def __bool__(self) -> bool:
-        return self.base or bool(self.columns)
-
-
-@dataclass(frozen=True)
 class Begun:
-    """What a killed pass has written, every row in all folders of the pass.
+    """A pass: its folder, and what a killed one has written there, every row of all parts.
 
     Attributes:
         folder: of the pass.
-        shards: paths in it.
+        shards: files in it.
         rows: ``[n] int64``, of the data set.
-        parts: number of the first part that none of its processes has written.
+        first: number of the first shard that none of its processes has written.
     """
 
     folder: Path
-    shards: frozenset[str]
-    rows: Tensor
-    parts: int
+    shards: frozenset[Path] = frozenset()
+    rows: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    first: int = 0
 
-    def rows_left(self, n: int) -> list[int]:
+    def rows_left(self, n: int) -> Sequence[int]:
         """Rows of a data set of ``n`` images that have to pass."""
+        if not len(self.rows):
+            return range(n)
         left = torch.ones(n, dtype=torch.bool)
         left[self.rows] = False
         return left.nonzero().flatten().tolist()
@@ -95,12 +88,17 @@ def column_folder(key: str) -> str:
     return f"{slug}-{text_sha256(key)[:12]}"
 
 
-def load(folder: Path, columns: Sequence[str] | None = None) -> FeatureBank:
+def part_folder(folder: Path, part: str) -> Path:
+    """Where a part of a bank is, from the folder of the bank."""
+    return folder if part == BASE else folder / COLUMNS / column_folder(part)
+
+
+def load(folder: Path, columns: Sequence[str]) -> FeatureBank:
     """Reads a bank.
 
     Args:
         folder: ``<root>/<key>``.
-        columns: keys to read; None = all that the bank has.
+        columns: keys to read.
 
     Raises:
         UserError: the bank or a column is absent or damaged; the message names the file.
@@ -109,12 +107,7 @@ def load(folder: Path, columns: Sequence[str] | None = None) -> FeatureBank:
     base = shards.gather(folder)
     shards.verify(record, folder / HEAD)
     head = _load_head(folder)
-    if columns is None:
-        manifests = sorted((folder / COLUMNS).glob(f"*/{shards.MANIFEST}"))
-        columns = [shards.check(path.parent).key for path in manifests]
-    values = {
-        key: shards.gather(folder / COLUMNS / column_folder(key))["values"] for key in columns
-    }
+    values = {key: shards.gather(part_folder(folder, key))["values"] for key in columns}
     features, logits, labels = base["features"], base["logits"], base["labels"]
     return FeatureBank(
         features=features,
@@ -139,27 +132,25 @@ def _load_head(folder: Path) -> Tensors:
         return load_file(folder / HEAD)
 
 
-def _begun(path: Path, folders: Sequence[str], n: int, least: int) -> Begun | None:
-    """The shards of a folder whose rows are whole in all of ``folders``."""
-    kept: dict[tuple[str, ...], Tensor] = {}
-    for first in sorted((path / folders[0]).glob("*-of-*.safetensors")):
-        part = first.name.partition("-")[2]
-        names = [f"{folder}/column-{part}" if folder else f"base-{part}" for folder in folders]
+def _begun(path: Path, parts: Sequence[str], n: int, least: int) -> Begun:
+    """The shards of a folder whose rows are whole in all ``parts``."""
+    folders = [part_folder(path, part) for part in parts]
+    kept: dict[str, Tensor] = {}
+    for file in sorted(folders[0].glob("*-of-*.safetensors")):
         try:
-            rows = [shards.index_of(path / name) for name in names]
+            rows, *others = [shards.index_of(folder / file.name) for folder in folders]
         except UserError:  # it was being written
             continue
-        if all(torch.equal(rows[0], other) for other in rows):
-            kept[tuple(names)] = rows[0]
+        if all(torch.equal(rows, other) for other in others):
+            kept[file.name] = rows
     while kept and sum(map(len, kept.values())) > n - least:
         kept.popitem()
-    if not kept:
-        return None
-    rows_of_all = torch.cat(list(kept.values()))
-    if len(rows_of_all.unique()) < len(rows_of_all) or int(rows_of_all.max()) >= n:
-        return None
-    parts = 1 + max(int(names[0].rpartition("-")[2].partition(".")[0]) for names in kept)
-    return Begun(path, frozenset(name for names in kept for name in names), rows_of_all, parts)
+    rows_of_all = torch.cat([torch.empty(0, dtype=torch.int64), *kept.values()])
+    if len(rows_of_all.unique()) < len(rows_of_all) or bool((rows_of_all >= n).any()):
+        return Begun(path)
+    first = 1 + max((shards.number_of(name) for name in kept), default=-1)
+    whole = frozenset(folder / name for folder in folders for name in kept)
+    return Begun(path, whole, rows_of_all, first)
 
 
 class BankStore:
@@ -176,19 +167,16 @@ class BankStore:
         self.folder = root / key
         self._partial = root / ".partial"
 
-    def missing(self, columns: Sequence[str]) -> Missing:
-        """Which parts are absent, by manifests and headers; contents are compared when read."""
-        return Missing(
-            not self._complete(self.folder),
-            [key for key in columns if not self._complete(self._column(key))],
-        )
+    def missing(self, columns: Iterable[str]) -> list[str]:
+        """The parts that are absent, by manifests and headers; contents are compared when read."""
+        return [part for part in (BASE, *columns) if not self._complete(part)]
 
     def discard(self, reason: str) -> None:
         """Removes the bank, its columns and what killed passes have left of it; ``locked``."""
         log.warning("feature cache '%s' %s: extracting again", self.folder, reason)
         with writing(self.root):
             shutil.rmtree(self.folder)
-        self.tidy(None)
+        self.tidy(Begun(self.folder))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -209,90 +197,75 @@ class BankStore:
                 # Forked helpers share the open file: closing it here would not be enough.
                 fcntl.flock(handle, fcntl.LOCK_UN)
 
-    def begun(self, missing: Missing, n: int, least: int) -> Begun | None:
-        """What a killed pass has left of what is missing; None where it is nothing.
+    def begun(self, missing: Sequence[str], n: int, least: int) -> Begun:
+        """What a killed pass has left of what is missing, or a new pass.
 
-        All processes find the same: none writes a shard before it is connected with the others.
+        All processes find the same: none writes a shard before it is connected with the others. Of
+        a new pass each names a folder of its own.
 
         Args:
-            missing: what this pass has to compute.
+            missing: parts that this pass has to compute.
             n: images of the data set.
             least: so many are left to compute; shards too many do not count.
         """
-        folders = [f"{COLUMNS}/{column_folder(key)}" for key in missing.columns]
-        folders += [""] if missing.base else []
-        passes = [_begun(path, folders, n, least) for path in self._left_behind()]
-        return max((b for b in passes if b), key=lambda b: len(b.rows), default=None)
+        passes = [_begun(path, missing, n, least) for path in self._left_behind()]
+        most = max(passes, key=lambda begun: len(begun.rows), default=None)
+        return most if most and len(most.rows) else Begun(self.new_folder())
 
-    def tidy(self, begun: Begun | None) -> None:
+    def tidy(self, begun: Begun) -> None:
         """Removes all else that killed passes have left of this bank; call it while ``locked``."""
         for path in self._left_behind():
-            if begun is None or path != begun.folder:
+            if path != begun.folder:
                 shutil.rmtree(path, ignore_errors=True)
                 continue
             for file in path.rglob("*"):
-                if file.is_file() and str(file.relative_to(path)) not in begun.shards:
+                if file.is_file() and file not in begun.shards:
                     file.unlink()
 
     def _left_behind(self) -> list[Path]:
         return sorted(self._partial.glob(f"{self.key}-*"))
 
-    def stage(self) -> Path:
-        """A new folder to write into; its name is never used twice, so passes cannot mix."""
-        path = self._partial / f"{self.key}-{uuid.uuid4().hex[:12]}"
-        path.mkdir(parents=True)
-        return path
+    def new_folder(self) -> Path:
+        """A folder to write into; its name is never used twice, so passes cannot mix."""
+        return self._partial / f"{self.key}-{uuid.uuid4().hex[:12]}"
 
     def publish(
-        self,
-        staging: Path,
-        n: int,
-        columns: Sequence[str],
-        record: BankRecord,
-        head: WeightAndBias | None,
+        self, folder: Path, n: int, parts: Collection[str], record: BankRecord, head: WeightAndBias
     ) -> None:
         """Makes what a finished pass has written part of the bank; call it while ``locked``.
 
         Args:
-            staging: the folder from :meth:`stage`.
+            folder: of the pass.
             n: number of images.
-            columns: keys of the columns in it.
+            parts: in it.
             record: what the bank is made from.
-            head: its weight and bias when the pass wrote the base, else None.
+            head: its weight and bias.
 
         Raises:
             UserError: the shards do not hold every image once, or the disk is full.
         """
         pass_facts = record.model_dump(include={"chunk", "memory_format"})
         with writing(self.root):
-            for key in columns:
-                shards.seal(
-                    staging / COLUMNS / column_folder(key), n, BankRecord(key=key, **pass_facts)
-                )
-            if head is not None:
-                weight, bias = head
-                save_tensors({"weight": weight, "bias": bias}, staging / HEAD)
-                identity = _identity(shards.seal(staging, n, record))
-                if moments := Moments.of_processes(staging / PARTIAL):
-                    moments.save(staging / MOMENTS, identity)
-                    shutil.rmtree(staging / PARTIAL)
-                self._replace(staging, self.folder)
-                return
-            for key in columns:
-                self._replace(staging / COLUMNS / column_folder(key), self._column(key))
-            shutil.rmtree(staging)
-
-    def _column(self, key: str) -> Path:
-        return self.folder / COLUMNS / column_folder(key)
+            if BASE in parts:
+                save_tensors({"weight": head[0], "bias": head[1]}, folder / HEAD)
+            for part in parts:
+                of_part = record if part == BASE else BankRecord(key=part, **pass_facts)
+                sealed = shards.seal(part_folder(folder, part), n, of_part)
+                if part == BASE and (moments := Moments.of_processes(folder / PARTIAL)):
+                    moments.save(folder / MOMENTS, _identity(sealed))
+                    shutil.rmtree(folder / PARTIAL)
+            for part in [BASE] if BASE in parts else parts:  # the base with the columns in it
+                self._replace(part_folder(folder, part), part_folder(self.folder, part))
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _lock(self, key: str) -> Path:
         return self.root / ".locks" / key
 
-    def _complete(self, folder: Path) -> bool:
+    def _complete(self, part: str) -> bool:
         try:
-            shards.check(folder)
-            if folder == self.folder:
-                _load_head(folder)
+            shards.check(part_folder(self.folder, part))
+            if part == BASE:
+                _load_head(self.folder)
         except UserError:
             return False
         return True
@@ -301,7 +274,7 @@ class BankStore:
         """Renames a folder onto ``target``; what is there (a damaged part) is removed."""
         target.parent.mkdir(exist_ok=True)
         if target.exists():
-            trash = self.stage()
+            trash = self.new_folder()
             os.replace(target, trash)
             shutil.rmtree(trash, ignore_errors=True)
         os.replace(source, target)
@@ -325,13 +298,11 @@ class FeatureWriter:
     A shard is written in a thread while the next one is filled.
 
     Args:
-        staging: folder of the pass; rank 0's holds for all.
+        begun: the pass; rank 0's folder holds for all.
         images: the dataset of the pass.
-        trainer: of the pass.
         base: features, logits and labels are written, not only columns.
-        moments: parts of the moments that are gathered from the rows; none, of no rows.
-        rows: of the dataset that the pass computes.
-        first_part: number of the first shard of every process.
+        moments: parts of the moments that are gathered, where the pass has all rows.
+        trainer: of the pass.
     """
 
     #: Size of the buffer, and so of a shard.
@@ -339,25 +310,23 @@ class FeatureWriter:
 
     def __init__(
         self,
-        staging: Path,
+        begun: Begun,
         images: Images,
-        trainer: Trainer,
-        *,
         base: bool,
         moments: Collection[str],
-        rows: int,
-        first_part: int,
+        trainer: Trainer,
     ) -> None:
         # Every process of a script that ddp started has named a folder of its own.
-        self._staging = Path(trainer.strategy.broadcast(str(staging)))
-        self._name, self._base, self._rows = images.name, base, rows
+        self._staging = trainer.strategy.broadcast(begun.folder)
+        self._name, self._base, self._rows = images.name, base, len(begun.rows_left(len(images)))
         self._rank, self._world_size = trainer.global_rank, trainer.world_size
         self._device = trainer.strategy.root_device
-        self._moments = Moments({"means", *moments}) if base and moments else None
+        gathers = base and moments and not len(begun.rows)
+        self._moments = Moments({"means", *moments}) if gathers else None
         self._buffer: dict[str, Tensors] = {}
         self._capacity = 0
         self._filled = 0
-        self._part = first_part
+        self._part = begun.first
         self._thread = ThreadPoolExecutor(1)
         self._writing: Future[None] | None = None
 
@@ -367,7 +336,7 @@ class FeatureWriter:
         Raises:
             UserError: the disk cannot hold the bank.
         """
-        tensors = self._by_folder(rows)
+        tensors = self._by_part(rows)
         if self._filled + len(rows) > self._capacity:
             self._flush()
         if not self._buffer:
@@ -391,15 +360,14 @@ class FeatureWriter:
             self._moments.gathered().save(file)
         trainer.strategy.barrier("features written")
 
-    def _by_folder(self, rows: FeatureBank) -> dict[str, Tensors]:
-        """The rows by sub-folder: the base in ``""``, each column in its own."""
+    def _by_part(self, rows: FeatureBank) -> dict[str, Tensors]:
+        """The rows by part."""
         tensors = {
-            f"{COLUMNS}/{column_folder(key)}": {"index": rows.index, "values": values}
-            for key, values in rows.columns.items()
+            key: {"index": rows.index, "values": values} for key, values in rows.columns.items()
         }
         if self._base:
             base = {"features": rows.features, "logits": rows.logits, "labels": rows.labels}
-            tensors[""] = {"index": rows.index, **base}
+            tensors[BASE] = {"index": rows.index, **base}
         return tensors
 
     def _allocate(self, tensors: dict[str, Tensors], size: int) -> None:
@@ -408,23 +376,17 @@ class FeatureWriter:
         if not self._capacity:
             name = f"the features of '{self._name}'"
             require_space(self._staging, self._rows * row_bytes, name)
-            for folder in tensors:
-                (self._staging / folder).mkdir(parents=True, exist_ok=True)
+            for part in tensors:
+                part_folder(self._staging, part).mkdir(parents=True, exist_ok=True)
         self._capacity = max(size, min(self._rows, self.shard_bytes // row_bytes))
-        self._buffer = {
-            folder: {k: v.new_empty((self._capacity, *v.shape[1:])) for k, v in values.items()}
-            for folder, values in tensors.items()
-        }
+        self._buffer = on_each(tensors, lambda v: v.new_empty((self._capacity, *v.shape[1:])))
 
     def _flush(self) -> None:
         """Hands the buffer to the thread, once it has written the one before."""
         if not self._filled:
             return
         self._written()
-        shard = {
-            folder: {key: values[: self._filled] for key, values in tensors.items()}
-            for folder, tensors in self._buffer.items()
-        }
+        shard = on_each(self._buffer, lambda values: values[: self._filled])
         self._writing = self._thread.submit(self._write, shard, self._part)
         self._buffer, self._filled, self._part = {}, 0, self._part + 1
 
@@ -433,11 +395,11 @@ class FeatureWriter:
             self._writing.result()
 
     @torch.no_grad()
-    def _write(self, shard: dict[str, Tensors], part: int) -> None:
-        for folder, rows in shard.items():
-            name = shard_name("column" if folder else "base", self._rank, self._world_size, part)
+    def _write(self, shard: dict[str, Tensors], number: int) -> None:
+        name = shard_name(self._rank, self._world_size, number)
+        for part, rows in shard.items():
             with writing(self._staging.parents[1]):
-                save_tensors(rows, self._staging / folder / name)
+                save_tensors(rows, part_folder(self._staging, part) / name)
         if self._moments:
-            base = shard[""]
+            base = shard[BASE]
             self._moments.update(base["features"], base["logits"], base["labels"], self._device)

@@ -337,16 +337,6 @@ def require_finite(name: str, values: Tensor, index: Tensor, images: Images) -> 
     )
 
 
-def check_takes_all(trainer: Trainer, name: str) -> None:
-    """Raises :class:`UserError` where the trainer would omit images of the set ``name``."""
-    limit = trainer.limit_predict_batches
-    if isinstance(limit, int) or limit < 1.0:  # an integer counts batches: 1 is not 1.0
-        raise UserError(
-            f"the trainer would omit images of '{name}': extraction needs "
-            "trainer.limit_predict_batches=1.0 and no fast_dev_run"
-        )
-
-
 def pass_through(
     trainer: Trainer,
     backbone: Backbone,
@@ -359,7 +349,6 @@ def pass_through(
     rows: Sequence[int] | None = None,
     num_workers: int = 0,
     lenient: bool = False,
-    keeps: bool = False,
 ) -> Extractor:
     """Passes images through the network, on all processes.
 
@@ -374,7 +363,6 @@ def pass_through(
         rows: of the images that pass; None = all.
         num_workers: loader processes, for each process.
         lenient: an unreadable image is reported to the consumer and does not end the pass.
-        keeps: features are kept, says the progress.
 
     Returns:
         What computed the rows, with the chunk that it took.
@@ -383,13 +371,17 @@ def pass_through(
         UserError: features are not finite, an image cannot be read, a column cannot be served, or
             the trainer would leave images out.
     """
-    check_takes_all(trainer, images.name)
+    limit = trainer.limit_predict_batches
+    if isinstance(limit, int) or limit < 1.0:  # an integer counts batches: 1 is not 1.0
+        raise UserError(
+            f"the trainer would omit images of '{images.name}': extraction needs "
+            "trainer.limit_predict_batches=1.0 and no fast_dev_run"
+        )
     extractor = Extractor(
         backbone,
         list({column.key: column for column in columns}.values()),
         batch_size=parts.batch_size,
         description=images.name,
-        keeps=keeps,
         processes=trainer.num_devices,
     )
     numbers = parts.numbers if numbers is None else numbers
@@ -408,9 +400,9 @@ def pass_through(
     _predict(trainer, extractor, loader, _HandOver(images, parts, backbone, consumer))
     if trainer.global_rank == 0:
         n = counted(sum(len(parts.rows(part)) for part in numbers), "image")
-        kept, passed = f"features of '{images.name}': extracted {n}", f"'{images.name}': {n} passed"
-        seconds = time.perf_counter() - start
-        log.info("%s in %.1f s%s", kept if keeps else passed, seconds, extractor.chunk_text)
+        seconds, facts = time.perf_counter() - start, extractor.chunk_facts
+        chunk = ", {chunk} at a time, {memory_format}".format(**facts) if facts else ""
+        log.info("'%s': %s passed in %.1f s%s", images.name, n, seconds, chunk)
     return extractor
 
 
@@ -478,16 +470,15 @@ class StreamedCopies(Copies):
 
     def ahead(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """See :class:`Copies`; the next batch is on its way."""
-        waiting: tuple[Batch, torch.cuda.Event] | None = None
+        under_way: deque[tuple[Batch, torch.cuda.Event]] = deque()
         for batch in batches:
             with torch.cuda.stream(self._up):
                 later = moved(batch, lambda x: x.to(self._device, non_blocking=True))
-                event = self._up.record_event()
-            if waiting is not None:
-                yield self._ordered(waiting[0], waiting[1])
-            waiting = later, event
-        if waiting is not None:
-            yield self._ordered(waiting[0], waiting[1])
+                under_way.append((later, self._up.record_event()))
+            if len(under_way) > 1:
+                yield self._ordered(*under_way.popleft())
+        for batch, copied in under_way:
+            yield self._ordered(batch, copied)
 
     def _ordered(self, batch: Batch, copied: torch.cuda.Event) -> Batch:
         """Later work on the device waits for the copy; the host does not."""

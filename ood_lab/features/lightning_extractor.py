@@ -151,7 +151,6 @@ class Extractor(LightningModule):
         columns: what else to compute.
         batch_size: of the loader; no chunk is larger.
         description: what the progress bar shows.
-        keeps: features are kept, says the progress.
         processes: that share the memory of this machine.
 
     Raises:
@@ -164,18 +163,16 @@ class Extractor(LightningModule):
         columns: Columns = (),
         batch_size: int = 256,
         description: str = "Extracting",
-        keeps: bool = True,
         processes: int = 1,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.batch_size = batch_size
         self.description = description
-        self.keeps = keeps
         self.processes = processes
         self.chunk: int | None = None  # known from the first batch on
-        self.needs_input_grad = any(column.needs_input_grad for column in columns)
         self._columns = list(columns)
+        self._by_gradient = [column for column in columns if isinstance(column, GradientColumn)]
         self._layers = {column.key: column.layers(backbone) for column in columns}
         self._maps: Tensors = {}
         self._hooks = ExitStack()
@@ -183,24 +180,12 @@ class Extractor(LightningModule):
         linear = not is_convolutional(backbone)
         self.memory_format = self._own_format if linear else torch.channels_last
 
-    def progress(self, share: float) -> str:
-        """Says what has been done with a share of the images."""
-        if self.keeps:
-            return f"features of '{self.description}': {share:.0%} extracted"
-        return f"'{self.description}': {share:.0%} of the images passed"
-
     @property
     def chunk_facts(self) -> Facts:
         """The chunk, for the record of a bank."""
         if self.chunk is None:  # other processes had the images
             return {}
         return {"chunk": self.chunk, "memory_format": str(self.memory_format).split(".")[-1]}
-
-    @property
-    def chunk_text(self) -> str:
-        """The chunk, for the end of a line of the log."""
-        facts = self.chunk_facts
-        return ", {chunk} at a time, {memory_format}".format(**facts) if facts else ""
 
     def on_predict_start(self) -> None:
         """Places hooks and weights once, in the process that predicts: hooks cannot travel."""
@@ -244,7 +229,8 @@ class Extractor(LightningModule):
         image = batch["image"].flatten(0, -4)
         sizes, key = _CHUNKS.setdefault(self.backbone, {}), self._kind_of_work(image)
         if key not in sizes:
-            sizes[key] = chunk_size(self.backbone, image, self.needs_input_grad, self.processes)
+            graph = bool(self._by_gradient)
+            sizes[key] = chunk_size(self.backbone, image, graph, self.processes)
         rows: list[Tensors] = []
         done = 0
         while done < len(image):
@@ -294,19 +280,14 @@ class Extractor(LightningModule):
 
     def _compute(self, image: Tensor) -> Tensors:
         """Features, logits and all columns, by name."""
-        output, maps = self._forward(image, self.needs_input_grad)
+        graph = bool(self._by_gradient)
+        with torch.enable_grad() if graph else torch.inference_mode():
+            output = self.backbone(image.requires_grad_(graph))
+        # A column may run the network again, which overwrites what the hooks collect.
+        maps = dict(self._maps)
         features = output.features.detach().float()
         base = {"features": features, "logits": self._logits(output.logits.detach(), features)}
         return base | self._compute_columns(image, output, maps)
-
-    def _forward(self, image: Tensor, graph: bool) -> tuple[Output, Tensors]:
-        if not graph:
-            with torch.inference_mode():
-                return self.backbone(image), dict(self._maps)
-        with torch.enable_grad():
-            output = self.backbone(image.requires_grad_())
-        # A column may run the network again, which overwrites what the hooks collected.
-        return output, dict(self._maps)
 
     def _logits(self, logits: Tensor, features: Tensor) -> Tensor:
         """Logits that agree with the stored features where autocast has rounded the head."""
@@ -318,37 +299,19 @@ class Extractor(LightningModule):
             return F.linear(features, head.weight.float(), bias)
 
     def _compute_columns(self, image: Tensor, output: Output, maps: Tensors) -> Tensors:
-        plain_output = Output(output.logits.detach(), output.features.detach())
-        plain_maps = {layer: value.detach() for layer, value in maps.items()}
-        by_gradient = [c for c in self._columns if isinstance(c, GradientColumn)]
+        gradients = input_gradients(self._by_gradient, image, output.logits, maps)
+        image, output = image.detach(), Output(output.logits.detach(), output.features.detach())
+        maps = {layer: value.detach() for layer, value in maps.items()}
         values: Tensors = {}
-        for column in self._columns:
-            if not column.needs_input_grad:
-                with torch.inference_mode():
-                    value = column.compute(self.backbone, image.detach(), plain_output, plain_maps)
-                values[column.key] = value
-        if by_gradient:
-            gradients = input_gradients(by_gradient, image, output.logits)
-            for shared in by_gradient:
-                gradient = gradients[shared.direction_key]
-                with torch.inference_mode():
-                    values[shared.key] = shared.of_gradient(
-                        self.backbone, image.detach(), plain_output, gradient
-                    )
-        fresh = not by_gradient
-        for column in self._columns:
-            if isinstance(column, GradientColumn) or not column.needs_input_grad:
-                continue
-            # A backward pass frees the graph; the next column needs its own.
-            if not fresh:
-                output, maps = self._forward(image, graph=True)
-            fresh = False
-            with torch.enable_grad():
-                values[column.key] = column.compute(self.backbone, image, output, maps)
-        return {
-            key: value.detach().float() if value.is_floating_point() else value.detach()
-            for key, value in values.items()
-        }
+        with torch.inference_mode():
+            for column in self._columns:
+                if isinstance(column, GradientColumn):
+                    gradient = gradients[column.direction_key]
+                    value = column.of_gradient(self.backbone, image, output, maps, gradient)
+                else:
+                    value = column.compute(self.backbone, image, output, maps)
+                values[column.key] = value.float() if value.is_floating_point() else value
+        return values
 
 
 class ExtractionProgressBar(RichProgressBar):
@@ -357,8 +320,7 @@ class ExtractionProgressBar(RichProgressBar):
     @property
     def predict_description(self) -> str:
         """``test`` instead of ``Predicting`` while the images of ``test`` pass."""
-        module = self.trainer.lightning_module
-        return module.description if isinstance(module, Extractor) else super().predict_description
+        return str(self.trainer.lightning_module.description)
 
 
 class ExtractionLog(Callback):
@@ -381,7 +343,5 @@ class ExtractionLog(Callback):
         if trainer.is_global_zero and self._pace.total and self._pace.due:
             done = batch_idx + 1
             share, left = done / self._pace.total, self._pace.left(done)
-            text = f"prediction: {share:.0%} done"
-            if isinstance(pl_module, Extractor):
-                text = pl_module.progress(share)
+            text = f"'{pl_module.description}': {share:.0%} of the images passed"
             self._pace.line(", ".join(filter(None, (text, left))))

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -152,12 +152,8 @@ class Moments:
             self._centers = None
         return self
 
-    @staticmethod
-    def merged(several: Iterable[Moments]) -> Moments:
-        """The moments of all rows, from those :meth:`gathered` of some each."""
-        return functools.reduce(Moments._merge, several)
-
-    def _merge(self, other: Moments) -> Moments:
+    def merged(self, other: Moments) -> Moments:
+        """The moments of the rows of both, each :meth:`gathered`; this one is changed."""
         size = max(moments.sums["count"].shape[1] for moments in (self, other))
         self._grow(size)
         other._grow(size)
@@ -253,7 +249,7 @@ class Moments:
         """The moments of all rows, from the files that processes have left; None without any."""
         files = [FILE.read(path) for path in sorted(folder.glob("*.safetensors"))]
         several = [Moments(description["parts"], sums) for description, sums in files]
-        return Moments.merged(several) if several else None
+        return functools.reduce(Moments.merged, several) if several else None
 
 
 def digest_of(sums: Mapping[str, Tensor]) -> str:

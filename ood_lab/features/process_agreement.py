@@ -80,6 +80,8 @@ def made_by_main(trainer: Trainer, make: Callable[[], _Value]) -> _Value:
 class _Nothing(LightningModule):
     """A pass in which the processes only meet."""
 
+    description = "processes"
+
     def predict_step(self, batch: Tensor, batch_idx: int) -> Tensor:
         """The batch; Lightning warns of none."""
         return batch

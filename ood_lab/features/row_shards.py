@@ -77,9 +77,14 @@ def writing(root: Path) -> Iterator[None]:
 MANIFEST = "manifest.json"
 
 
-def shard_name(prefix: str, rank: int, world_size: int, part: int) -> str:
-    """File name of the ``part``-th shard of one process."""
-    return f"{prefix}-{rank:05d}-of-{world_size:05d}-{part:05d}.safetensors"
+def shard_name(rank: int, world_size: int, number: int) -> str:
+    """File name of a shard of one process."""
+    return f"rows-{rank:05d}-of-{world_size:05d}-{number:05d}.safetensors"
+
+
+def number_of(name: str) -> int:
+    """The number in a :func:`shard_name`."""
+    return int(name.rpartition("-")[2].partition(".")[0])
 
 
 def readable(path: Path) -> AbstractContextManager[None]:

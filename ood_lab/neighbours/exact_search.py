@@ -111,7 +111,7 @@ def largest_products(queries: Tensor, bank: Rows, n: int, groups: Groups | None 
     return best
 
 
-def nearest_rows(queries: Tensor, bank: Tensor | Rows, places: Tensor | None = None) -> Tensor:
+def nearest_rows(queries: Tensor, bank: Tensor, places: Tensor) -> Tensor:
     """Row of the largest product with each query, ``[N, d] -> [N] int64``; exact in float32.
 
     Of rows with equal products, the first counts.
@@ -119,27 +119,24 @@ def nearest_rows(queries: Tensor, bank: Tensor | Rows, places: Tensor | None = N
     Args:
         queries: ``[N, d] float32``, on the bank's device.
         bank: ``[M, d] float32``, read in blocks.
-        places: row of each query in the bank, ``[N] int64``, which is not its own neighbour.
+        places: row of each query in the bank, ``[N] int64``, which is not its own neighbour; -1 of
+            a query that is not in it.
 
     Raises:
         UserError: no row is left other than the query's own.
     """
-    rows = bank if isinstance(bank, Rows) else Rows(bank)
-    check_k(1 + (places is not None), len(rows), "without itself, the pool has")
+    check_k(2, len(bank), "without itself, the pool has")
     size = product_blocks(queries.device).queries
-    itself = torch.full_like(queries[:, 0], -1, dtype=torch.int64) if places is None else places
     with full_float32():
-        parts = zip(queries.split(size), itself.split(size), strict=True)
-        nearest = [_nearest(part, rows, own_rows) for part, own_rows in parts]
-    return torch.cat(nearest) if nearest else itself
+        parts = zip(queries.split(size), places.split(size), strict=True)
+        return torch.cat([_nearest(part, bank, own_rows) for part, own_rows in parts])
 
 
-def _nearest(queries: Tensor, bank: Rows, places: Tensor) -> Tensor:
+def _nearest(queries: Tensor, bank: Tensor, places: Tensor) -> Tensor:
     best = queries.new_full((len(queries),), -torch.inf)
     nearest, start = torch.zeros_like(places), 0
-    for rows in bank.blocks_for(queries):
-        products = queries.new_empty(len(queries), len(rows))
-        rows.products(queries, out=products)
+    for rows in bank.split(product_blocks(queries.device).rows):
+        products = queries @ rows.T
         inside = ((places >= start) & (places < start + len(rows))).nonzero().flatten()
         products[inside, places[inside] - start] = -torch.inf
         values, rows_of = products.max(dim=1)
@@ -190,9 +187,3 @@ def neighbour_count(images: int, classes: int, largest: int) -> int:
     """
     per_neighbour = SHARE * (classes or UNKNOWN_CLASSES)
     return max(1, min(largest, -(-images // per_neighbour)))
-
-
-def neighbours_in_words(k: int, images: int, classes: int, unit: str = "image") -> str:
-    """The k that :func:`neighbour_count` gives, and for how many images, or groups of them."""
-    count = f"{images / classes:,.0f} {unit}s per class" if classes else f"{images:,} {unit}s"
-    return f"k = {k}, for {count}"

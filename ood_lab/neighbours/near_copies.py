@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ood_lab.common.tensor_arithmetic import all_finite, squared_norms
-from ood_lab.schema.arrays import Bools, Floats, Ints
+from ood_lab.schema.arrays import Floats, Ints
 
 #: Of more images near copies are not looked for: all pairs are compared.
 MOST_IMAGES = 5_000
@@ -71,7 +71,9 @@ def near_copies(features: Tensor, labels: Tensor | None = None) -> Tensor:
         p = ratios ** _dimension(distances, np.unique(groups))
         certain = p <= _ALPHA / n
         likely = scipy.stats.false_discovery_control(p) <= _ALPHA
-        chosen = certain | (likely & ~_above(tree, certain))
+        statistics = np.repeat(certain[:, None].astype(float), 4, axis=1)
+        around_certain = scipy.cluster.hierarchy.maxRstat(tree, statistics, 0) > 0
+        chosen = certain | (likely & ~around_certain)
         previous, groups = groups, _outermost_nodes(tree, chosen.astype(int))
         if (groups == previous).all():
             break
@@ -103,15 +105,6 @@ def _dimension(distances: Floats, rows: Ints) -> float:
         bound = scipy.stats.chi2.ppf(_BOUND, 2 * seen.sum()) / 2 if seen.any() else 0.0
         dimensions.append((1 / np.arange(k, 2 * k)).sum() * bound / max(steps, _TINY))
     return float(max(dimensions))
-
-
-def _above(tree: Floats, chosen: Bools) -> Bools:
-    """Nodes with a chosen one inside."""
-    n = len(tree) + 1
-    above = np.zeros(2 * n - 1, bool)
-    for node, children in enumerate(tree[:, :2].astype(int), n):
-        above[node] = any(above[child] or (child >= n and chosen[child - n]) for child in children)
-    return above[n:]
 
 
 def _outermost_nodes(tree: Floats, marks: NDArray[np.integer]) -> Ints:

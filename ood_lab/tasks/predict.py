@@ -50,7 +50,8 @@ from ood_lab.evaluation.prediction.unlabelled_images import (
     tell_passed,
 )
 from ood_lab.evaluation.score_warnings import places_proposal
-from ood_lab.evaluation.split_features import NetworkPasses, check_sizes
+from ood_lab.evaluation.split_features import check_sizes
+from ood_lab.features.cached_extraction import NetworkPasses
 from ood_lab.features.process_agreement import made_by_main
 from ood_lab.models import Backbone
 from ood_lab.report.detection.image_strips import ID_IMAGES, IDImages

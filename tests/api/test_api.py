@@ -479,13 +479,13 @@ def test_scores_for_a_calibration_are_one_number_an_image(banks):
     for wrong, alpha, says in [
         (scores[:, None], 0.05, r"scores \[150, 1\] should be \[N\]"),
         (scores * float("nan"), 0.05, "NaN"),
-        (scores, "0.05", "alpha='0.05' is a str"),
+        (scores, "0.05", "alpha=0.05: give a number"),
     ]:
         with pytest.raises(UserError, match=says):
             of(detector, wrong, alpha, **facts)
     with pytest.raises(UserError, match="NaN"):
         calibrated.is_ood([float("nan")])
-    with pytest.raises(UserError, match="list of different class names"):
+    with pytest.raises(UserError, match="classes=abc: give a list"):
         of(detector, scores, 0.05, **facts | {"classes": "abc"})
     with pytest.raises(UserError, match="with 1 class names, the network has 3 outputs"):
         of(detector, scores, 0.05, **facts | {"classes": ["a"]}).score(banks["test"])

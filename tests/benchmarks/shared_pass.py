@@ -45,10 +45,10 @@ from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.detectors.base import Detector, DetectorRefusal, checked_score
 from ood_lab.detectors.support.compute_device import computing_on
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.cached_extraction import extract
 from ood_lab.features.extraction_pass import collate
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.loading.timm_networks import module_backbone, timm_backbone
+from tests.bank_extraction import extract
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CLASSES = 10
@@ -278,11 +278,7 @@ class Bench:
                 columns = [
                     d.extraction_hook
                     for d in detectors
-                    if d.extraction_hook
-                    and (
-                        split == "eval"
-                        or (d.extraction_hook.needed_for_fit and d.fit_split == split)
-                    )
+                    if d.extraction_hook and (split == "eval" or d.fit_split == split)
                 ]
                 banks[split] = extract(
                     self.trainer, self.backbone, dataset, root, columns, batch_size=self.batch_size

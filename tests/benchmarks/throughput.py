@@ -41,11 +41,11 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.datasets import ImageFolder
 
 from ood_lab.data.datamodules.folder import FolderDataModule
-from ood_lab.features.cached_extraction import extract
 from ood_lab.features.extraction_pass import collate
 from ood_lab.models import Classifier
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.loading.timm_networks import timm_backbone
+from tests.bank_extraction import extract
 
 QUICKSTART = {"layers": [1, 1, 1, 1], "channels": [32, 64, 128, 256]}
 

@@ -137,6 +137,10 @@ def test_detector_files_have_one_shape(name):
     assert grids["grids"].get(file.stem, {}).keys() <= content.detector[file.stem].keys()
 
 
+def listed(name):
+    return list(OmegaConf.load(CONF / "detector" / f"{name}.yaml").defaults)
+
+
 def test_sets_are_what_the_classes_declare():
     everything = chosen_detectors(DETECTORS, "openood")
     own = [n for n, detector in everything.items() if isinstance(detector, OwnScore)]
@@ -146,14 +150,14 @@ def test_sets_are_what_the_classes_declare():
         for place, cost in enumerate(COSTS[:-1])
     }
     members |= {
-        "default": [n for n, d in detectors if d.default],
         "all": [n for n in DETECTORS if n not in own],
     }
-    for name in SETS:
-        assert list(OmegaConf.load(CONF / "detector" / f"{name}.yaml").defaults) == members[name]
+    for name, detectors_of_set in members.items():
+        assert listed(name) == detectors_of_set
     assert chosen_detectors("forward", "openood").keys() == set(members["forward"])
     assert not {"odin", "iodin", "rankfeat", "adascale_a"} & set(members["forward"])
-    assert list(composed("eval", []).detector) == members["default"]
+    assert listed("default") == [name for name in members["all"] if name in listed("default")]
+    assert list(composed("eval", []).detector) == listed("default")
     line = ["detector=[logits,knn]"]
     assert list(composed("eval", line).detector) == [*members["logits"], "knn"]
 

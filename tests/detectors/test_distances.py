@@ -418,7 +418,7 @@ def test_gmm_of_clusters_is_the_likelihood_of_scikit_learn(blobs):
 
 
 def test_gmm_refuses_what_cannot_be_fitted(blobs):
-    message = "GMM 1,000 covariances of 2,048 x 2,048 = .* set detector.gmm.covariance=tied"
+    message = "GMM takes .* 2,048 features and 1,000 classes; .* set detector.gmm.covariance=tied"
     with pytest.raises(UserError, match=message):
         check_memory(GMM(), 10_000, 2048, 1000, 16 * 10**9)
     with pytest.raises(DetectorRefusal, match="GMM: 600 train images cannot make 700 clusters"):

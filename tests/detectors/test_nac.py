@@ -176,7 +176,7 @@ def test_nac_refuses_settings_by_key(layers, message):
 
 
 def test_nac_refuses_layers_by_name(tiny, banks):
-    with pytest.raises(DetectorRefusal, match=r"'head' yields no feature map.*called 'features'"):
+    with pytest.raises(DetectorRefusal, match=r"'head' is no sub-module.*called 'features'"):
         NAC(layers=["head"]).extraction_hook.layers(tiny)
     with pytest.raises(DetectorRefusal, match="nac: the features were extracted without"):
         NAC(layers=["early"]).fit(banks[0])

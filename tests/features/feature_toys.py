@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from collections.abc import Sequence
 
 import lightning
 import pandas as pd
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from ood_lab.features.bank_identity import NetworkIdentity
-from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.extraction_hooks import BankColumn, GradientColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 
@@ -72,8 +73,6 @@ class TinyImages(Dataset):
 class MapPower(BankColumn):
     """Mean of a power of the convolution's maps, ``[B, 6]``."""
 
-    needed_for_fit = True
-
     def __init__(self, power: int = 2) -> None:
         self.power, self.key = power, f"map-power(power={power})"
 
@@ -88,22 +87,21 @@ class MapPower(BankColumn):
         return maps["conv"].pow(self.power).mean((2, 3))
 
 
-class GradientStep(BankColumn):
+class GradientStep(GradientColumn):
     """Top logit after a step along the input gradient, ``[B]``: runs the network again."""
-
-    needs_input_grad = True
 
     def __init__(self, step: float = 1.0) -> None:
         self.step, self.key = step, f"gradient-step/{step}"
 
-    def layers(self, backbone: Backbone) -> list[str]:
-        return []
-
-    def compute(
-        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
+    def of_gradient(
+        self,
+        backbone: Backbone,
+        image: Tensor,
+        output: Output,
+        maps: dict[str, Tensor],
+        gradient: Sequence[Tensor],
     ) -> Tensor:
-        (gradient,) = torch.autograd.grad(output.logits.amax(1).sum(), image)
-        return backbone(image.detach() + self.step * gradient).logits.amax(1)
+        return backbone(image + self.step * gradient[0]).logits.amax(1)
 
 
 def make_trainer(**settings: object) -> lightning.Trainer:

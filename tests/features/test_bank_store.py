@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from bank_extraction import extract
 from feature_toys import (
     COUNTED,
     PRIME,
@@ -21,7 +22,6 @@ from feature_toys import (
 from ood_lab.common.errors import UserError
 from ood_lab.features import bank_store, row_shards
 from ood_lab.features.bank_store import BankStore, FeatureWriter, column_folder, load
-from ood_lab.features.cached_extraction import extract
 from ood_lab.features.row_shards import checksum
 
 COLUMNS = [MapPower(), GradientStep()]
@@ -67,16 +67,16 @@ def tamper(path):
 @pytest.mark.parametrize(
     ("pattern", "damage", "kept"),
     [
-        ("base-*-00001.safetensors", truncate, False),
-        ("base-*-00001.safetensors", os.remove, False),
-        ("base-*-00001.safetensors", zero_a_third, False),
+        ("rows-*-00001.safetensors", truncate, False),
+        ("rows-*-00001.safetensors", os.remove, False),
+        ("rows-*-00001.safetensors", zero_a_third, False),
         ("manifest.json", truncate, False),
         ("manifest.json", tamper, False),
         ("head.safetensors", os.remove, False),
         ("head.safetensors", truncate, False),
         ("head.safetensors", zero_a_third, False),
-        ("columns/map*/column-*-00000.safetensors", zero_a_third, False),
-        ("columns/map*/column-*-00000.safetensors", truncate, True),
+        ("columns/map*/rows-*-00000.safetensors", zero_a_third, False),
+        ("columns/map*/rows-*-00000.safetensors", truncate, True),
         ("columns/map*/manifest.json", os.remove, True),
     ],
 )
@@ -85,7 +85,7 @@ def test_what_is_damaged_is_extracted_again(tmp_path, monkeypatch, caplog, patte
     monkeypatch.setattr(FeatureWriter, "shard_bytes", 300)
     first = run(tmp_path)
     (path,) = folder_of(first, tmp_path).glob(pattern)
-    (base,) = folder_of(first, tmp_path).glob("base-*-00000.safetensors")
+    (base,) = folder_of(first, tmp_path).glob("rows-*-00000.safetensors")
     stamp = base.stat().st_mtime_ns
     damage(path)
     with pytest.raises(UserError, match=r"damaged|not hold|do not add up"):
@@ -99,7 +99,7 @@ def test_what_is_damaged_is_extracted_again(tmp_path, monkeypatch, caplog, patte
 def test_rows_that_are_not_the_data_set_are_refused(tmp_path):
     bank = run(tmp_path)
     folder = folder_of(bank, tmp_path)
-    (shard,) = folder.glob("base-*")
+    (shard,) = folder.glob("rows-*")
     tensors = bank_store.load_file(shard)
     manifest = json.loads((folder / "manifest.json").read_text())
     for index in ([0] * PRIME, list(range(1, PRIME + 1))):
@@ -107,7 +107,7 @@ def test_rows_that_are_not_the_data_set_are_refused(tmp_path):
         manifest["checksums"][shard.name] = checksum(shard)
         (folder / "manifest.json").write_text(json.dumps(manifest))
         with pytest.raises(UserError, match="delete"):
-            load(folder)
+            load(folder, [])
 
 
 def killed(function):
@@ -129,7 +129,7 @@ def test_a_killed_pass_leaves_nothing_that_counts(tmp_path, monkeypatch):
     assert_same(again, undisturbed)
     assert not list(root.glob(".partial/*"))
     # Shards that are whole in base and columns stay; the others are made anew.
-    found = {p.name: p.stat().st_mtime_ns for p in folder_of(again, root).glob("base-*")}
+    found = {p.name: p.stat().st_mtime_ns for p in folder_of(again, root).glob("rows-*")}
     assert len([name for name, stamp in written.items() if found.get(name) == stamp]) >= 2
     assert sorted(again.index.tolist()) == list(range(PRIME))
 
@@ -149,7 +149,7 @@ def test_a_killed_pass_goes_on_after_its_last_shard(tmp_path, monkeypatch, devic
     undisturbed, root = go(tmp_path / "undisturbed"), tmp_path / "killed"
     killed(lambda: go(root, fatal=PRIME - 2))
     (folder,) = root.glob(".partial/*")
-    *whole, last = sorted(folder.glob("base-*"))
+    *whole, last = sorted(folder.glob("rows-*"))
     truncate(last)  # killed while it wrote
     (folder / "moments").mkdir()  # a process was further than the others
     (folder / "moments" / "00000.safetensors").write_bytes(b"half")
@@ -221,8 +221,10 @@ def test_two_processes_at_once_share_one_pass(tmp_path):
 def test_a_pass_under_way_is_not_swept(tmp_path):
     mine, other = BankStore(tmp_path, "a" * 32), BankStore(tmp_path, "b" * 32)
     with mine.locked():
-        staging = mine.stage()
-        abandoned, killed_lately = other.stage(), other.stage()
+        staging = mine.new_folder()
+        abandoned, killed_lately = other.new_folder(), other.new_folder()
+        for path in (staging, abandoned, killed_lately):
+            path.mkdir(parents=True)
         long_ago = time.time() - bank_store.KEPT - 60
         for path in (staging, abandoned):
             os.utime(path, (long_ago, long_ago))
@@ -235,7 +237,7 @@ def test_a_pass_under_way_is_not_swept(tmp_path):
 def test_a_large_bank_is_a_mapped_file_that_goes_with_it(tmp_path, monkeypatch):
     whole = run(tmp_path)
     monkeypatch.setattr(row_shards, "MAPPED", 1)
-    mapped = load(folder_of(whole, tmp_path))
+    mapped = load(folder_of(whole, tmp_path), list(whole.columns))
     assert_same(mapped, whole)
     assert ".mapped-" in Path("/proc/self/maps").read_text()
     assert not list(tmp_path.rglob(".mapped-*"))
@@ -250,7 +252,7 @@ def test_a_large_bank_lies_in_memory_where_the_disk_is_full(tmp_path, monkeypatc
     whole = run(tmp_path)
     monkeypatch.setattr(row_shards, "MAPPED", 1)
     monkeypatch.setattr(row_shards.os, "posix_fallocate", full)
-    assert_same(load(folder_of(whole, tmp_path)), whole)
+    assert_same(load(folder_of(whole, tmp_path), list(whole.columns)), whole)
     assert not list(tmp_path.rglob(".mapped-*"))
 
 

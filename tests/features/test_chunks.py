@@ -5,11 +5,11 @@ from collections import namedtuple
 
 import pytest
 import torch
+from bank_extraction import extract
 from feature_toys import GradientStep, MapPower, TinyImages, make_trainer
 
 from ood_lab.features import lightning_extractor
 from ood_lab.features.bank_store import load
-from ood_lab.features.cached_extraction import extract
 from ood_lab.features.lightning_extractor import (
     MEMORY_SHARE,
     activation_bytes,
@@ -103,7 +103,7 @@ def test_numbers_do_not_depend_on_the_chunk(trainer, backbone, tmp_path, monkeyp
         bank = extract(trainer, backbone, TinyImages(40), folder, columns)
         assert f"{size} at a time, contiguous_format" in caplog.text
         assert bank.record.chunk == size
-        banks.append(load(folder / bank.record.key))
+        banks.append(load(folder / bank.record.key, [column.key for column in columns]))
     first, *others = banks
     for other in others:
         torch.testing.assert_close(first.features, other.features, rtol=1e-6, atol=1e-6)

@@ -3,6 +3,7 @@
 import pytest
 import timm
 import torch
+from bank_extraction import extract
 from feature_toys import PRIME, MapPower, TinyBackbone, TinyImages, make_trainer
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -10,7 +11,6 @@ from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.detectors import DetectorRefusal
 from ood_lab.evaluation.shift.statistics_column import StatisticsColumn
 from ood_lab.features import extraction_pass
-from ood_lab.features.cached_extraction import extract
 from ood_lab.features.extraction_pass import moved
 from ood_lab.features.lightning_extractor import Extractor, frozen
 from ood_lab.models.loading.timm_networks import module_backbone

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from bank_extraction import extract
 from feature_toys import (
     COUNTED,
     PRIME,
@@ -18,7 +19,6 @@ from feature_toys import (
 )
 
 from ood_lab.common.errors import UserError
-from ood_lab.features.cached_extraction import extract
 
 
 def several(devices):
@@ -66,7 +66,7 @@ def test_an_error_in_another_process_stays_one_line(images, tmp_path):
 SCRIPT = """
 import sys
 from feature_toys import COUNTED, TinyBackbone, TinyImages, make_trainer
-from ood_lab.features.cached_extraction import extract
+from bank_extraction import extract
 from ood_lab.features.process_agreement import told_by_main
 trainer, backbone = make_trainer(devices=2, strategy="ddp"), TinyBackbone()
 for name in sys.argv[2:]:
@@ -83,7 +83,7 @@ def test_a_script_that_ddp_starts_again(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     here = Path(__file__).parent
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [here, *here.parents[:2]]))}
 
     def run(*names):
         command = [sys.executable, script, tmp_path / "banks", *names]
@@ -99,7 +99,7 @@ def test_a_script_that_ddp_starts_again(tmp_path):
     assert "rank 0: 4 forwards" in output
     assert "rank 1: 4 forwards" in output
     # What the first one finds damaged is missing for the second, too.
-    shard = next((tmp_path / "banks").glob("*/base-00001-*"))
+    shard = next((tmp_path / "banks").glob("*/rows-00001-*"))
     shard.write_bytes(shard.read_bytes()[:-8] + bytes(8))
     output = run("near", "far")
     assert "rank 0: 4 forwards, told 0" in output

@@ -4,6 +4,7 @@ import lightning
 import pytest
 import timm
 import torch
+from bank_extraction import extract
 from torch.utils.data import Dataset
 from torchmetrics.functional.classification import binary_auroc
 
@@ -11,7 +12,6 @@ from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.clip import load_clip
 from ood_lab.detectors.base import DetectorRefusal, checked_score
 from ood_lab.detectors.support.compute_device import computing_on
-from ood_lab.features.cached_extraction import extract
 from ood_lab.models.loading.timm_networks import module_backbone
 from ood_lab.prompts import prompt_backbone
 

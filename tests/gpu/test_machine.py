@@ -6,13 +6,13 @@ import lightning
 import pytest
 import timm
 import torch
+from bank_extraction import extract
 from cli import call
 
 from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.detectors import checked_score
 from ood_lab.detectors.support.compute_device import computing_on
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.cached_extraction import extract
 from ood_lab.models.loading.timm_networks import module_backbone
 from ood_lab.neighbours import NeighbourSearch, exact_search
 

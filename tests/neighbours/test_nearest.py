@@ -17,7 +17,7 @@ def bank():
 def test_the_nearest_row_of_every_query(bank):
     queries = torch.randn(1500, 8, generator=torch.Generator().manual_seed(1))
     wanted = (queries.double() @ bank.double().T).argmax(dim=1)
-    assert torch.equal(nearest_rows(queries, bank), wanted)
+    assert torch.equal(nearest_rows(queries, bank, torch.full((1500,), -1)), wanted)
 
 
 def test_a_row_is_not_its_own_neighbour(bank):
@@ -33,8 +33,9 @@ def test_a_row_is_not_its_own_neighbour(bank):
 def test_of_equal_rows_the_first_counts_in_any_block():
     bank = torch.zeros(5000, 2)
     bank[[7, 4500], 0] = 1.0
-    assert nearest_rows(torch.tensor([[1.0, 0.0]]), bank).tolist() == [7]
-    assert nearest_rows(torch.tensor([[1.0, 0.0]]), bank, torch.tensor([7])).tolist() == [4500]
+    for place, nearest in ((-1, 7), (7, 4500)):
+        rows = nearest_rows(torch.tensor([[1.0, 0.0]]), bank, torch.tensor([place]))
+        assert rows.tolist() == [nearest]
 
 
 def test_nothing_is_left_besides_the_query_itself():

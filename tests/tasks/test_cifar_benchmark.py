@@ -87,7 +87,7 @@ def test_the_optimal_temperature(further):
 
 def test_nac_on_the_images_that_its_authors_draw(further):
     features = further.parents[2] / "features"
-    banks = [load(path.parent) for path in features.glob("*/manifest.json")]
+    banks = [load(path.parent, []) for path in features.glob("*/manifest.json")]
     train, test, ood = (
         next(b for b in banks if len(b) == n and (b.labels >= 0).all() == known)
         for n, known in ((10_000, True), (5_000, True), (2_289, False))

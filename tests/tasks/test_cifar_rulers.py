@@ -85,7 +85,7 @@ def test_photographs_of_other_things_are_less_than_a_class_away(run):
 
 def test_units_by_brute_force(run):
     features = run.parents[2] / "features"
-    banks = [load(path.parent) for path in features.glob("*/manifest.json")]
+    banks = [load(path.parent, []) for path in features.glob("*/manifest.json")]
     sizes = {"train": 1200, "test": 300, "imagenet32": 200}
     bank_of = {
         name: next(b for b in banks if len(b) == n and bool((b.labels >= 0).all()) == (n > 200))

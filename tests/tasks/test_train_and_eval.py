@@ -166,7 +166,7 @@ def test_eval_of_the_run_repeats_it_from_the_bank(trained, outputs, capsys):
     assert call("eval.py", *line) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "read from the cache" in out
-    assert "extracted" not in out
+    assert "images passed" not in out
     again = run_folders(outputs)[-1]
     assert again != trained
     assert_same_numbers(read(again), read(trained))
@@ -183,7 +183,7 @@ def test_sweep_reads_one_bank(trained, outputs, capsys):
     assert len(folders) == 4
     assert {read(f).detector.dropna().unique().item() for f in folders} == {"msp", "knn"}
     assert {f.name for f in folders} == {"seed=0", "seed=1"}
-    assert "extracted" not in capsys.readouterr().out
+    assert "images passed" not in capsys.readouterr().out
     for folder in folders:  # the same weights, whatever seed the draws have
         assert set(read(folder).seed) == {0}
         assert json.loads((folder / "manifest.json").read_text())["title"].endswith("seed 0")

@@ -6,12 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Literal, Self, get_args
+from typing import Literal, Self
 
 import torch
 from numpy.typing import ArrayLike
+from pydantic import FiniteFloat
 from torch import Tensor
 
+from ood_lab.common.arguments import InnerShare, check_values
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
 from ood_lab.common.tensor_arithmetic import permutation
@@ -106,28 +108,21 @@ class CalibratedDetector:
 
     detector: Detector
     id_scores: Tensor
-    alpha: float | None
-    classes: list[str]
+    alpha: InnerShare | None
+    classes: Sequence[str]
     weights_sha256: str
     transform: str
-    given_threshold: float | None = None
+    given_threshold: FiniteFloat | None = None
     pixel_range: tuple[float, float] | None = None
     calibration: Calibration = "held-out"
     id_groups: Tensor | None = None
 
     def __post_init__(self) -> None:
+        check_values(type(self), vars(self), self.detector.name)
         if (self.alpha is None) == (self.given_threshold is None):
             raise ValueError("give either an alpha or a threshold")
-        if self.alpha is not None and not isinstance(self.alpha, int | float):
-            raise UserError(f"alpha={self.alpha!r} is a {type(self.alpha).__name__}: give a number")
-        if self.alpha is not None and not 0 < self.alpha < 1:
-            raise UserError(f"task.alpha={self.alpha} must lie between 0 and 1")
-        if self.given_threshold is not None and not math.isfinite(self.given_threshold):
-            raise UserError(f"task.threshold={self.given_threshold}: give a finite number")
         if len(set(self.classes)) < len(self.classes):
             raise UserError(f"classes={self.classes!r}: give a list of different class names")
-        if self.calibration not in get_args(Calibration):
-            raise ValueError(f"calibration is one of {get_args(Calibration)}")
         if not len(self.id_scores):
             raise UserError(f"{self.detector.name}: there are no held-out ID images (val)")
 
@@ -138,7 +133,7 @@ class CalibratedDetector:
         id_scores: ArrayLike,
         alpha: float | None,
         *,
-        classes: Sequence[str] | None = None,
+        classes: Sequence[str] = (),
         weights_sha256: str,
         transform: str,
         given_threshold: float | None = None,
@@ -156,20 +151,16 @@ class CalibratedDetector:
         codes = groups_of(groups, len(ordered))
         if codes is not None:
             codes = None if len(codes.unique()) == len(codes) else codes[order]
-        if isinstance(classes, str):
-            raise UserError(f"classes={classes!r}: give a list of different class names")
-        names = list(classes or ())
         return cls(
             detector,
             ordered,
             alpha,
-            names,
+            classes,
             weights_sha256,
             transform,
             given_threshold,
-            None,
-            calibration,
-            codes,
+            calibration=calibration,
+            id_groups=codes,
         )
 
     def at(self, alpha: float) -> Self:

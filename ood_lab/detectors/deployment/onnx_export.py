@@ -9,6 +9,7 @@ import logging
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from itertools import cycle
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -119,7 +120,7 @@ def save_onnx(
         logits, scores = scored(images)
         label = f"{detector.name} on {backbone.name}"
         graph = _traced(scored, images[:TRACED], scored.outputs, label)
-        outputs = _run(graph, images, detector.name)
+        (outputs,) = _run(graph, [images], detector.name)
         if backbone.num_classes:
             spread = float(logits.std()) or 1.0
             _compare(detector.name, "logits", outputs[0], logits, 0.0, spread, TOLERANCE)
@@ -291,25 +292,19 @@ def _described(graph: bytes, calibrated: CalibratedDetector, more: dict[str, str
     return content
 
 
-def _session(graph: bytes) -> Any:
-    """What runs the graph, as PyTorch runs the network: with as many threads."""
+def _run(graph: bytes, batches: Sequence[Tensor], name: str) -> list[list[Tensor]]:
+    """The outputs of onnxruntime, with as many threads as PyTorch runs the network with."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-
-
-def _run(content: bytes, images: Tensor, name: str) -> list[Tensor]:
-    """Logits and scores of onnxruntime."""
     with reported_as(
         f"{name} cannot be exported: onnxruntime does not run its graph ({{reason}}); {_REMEDY}"
     ):
-        session = _session(content)
-        names = [output.name for output in session.get_outputs()]
-        outputs = session.run(names, {"image": images.numpy()})
-    return [torch.from_numpy(values) for values in outputs]
+        session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        outputs = [session.run(None, {"image": batch.numpy()}) for batch in batches]
+    return [[*map(torch.from_numpy, values)] for values in outputs]
 
 
 def _compare(
@@ -355,15 +350,13 @@ def _compare_decisions(
     """
     name, worst = calibrated.detector.name, 0.0
     allowed = max(P_VALUE, 1 / (calibrated.groups + 1)) + 1e-9  # one rank, where there are few
-    with reported_as(f"{name} cannot be exported: onnxruntime does not run it ({{reason}})"):
-        session = _session(graph)
-    for number, picture in enumerate(pictures):
-        shares = SIZES[number % len(SIZES)]
+    resized = []
+    for picture, shares in zip(pictures, cycle(SIZES), strict=False):
         size = [max(1, round(s * n)) for s, n in zip(shares, picture.size, strict=True)]
-        resized = picture.convert("RGB").resize((size[0], size[1]))
-        pixels = np.asarray(resized)[None]
-        p_value, is_ood = session.run(["p_value", "is_ood"], {"image": pixels})
-        scores = scored(transform(resized)[None].float())[-1]
+        resized.append(picture.convert("RGB").resize((size[0], size[1])))
+    outputs = _run(graph, [torch.from_numpy(np.array(one)[None]) for one in resized], name)
+    for picture, (*_, p_value, is_ood) in zip(resized, outputs, strict=True):
+        scores = scored(transform(picture)[None].float())[-1]
         wanted, decision = float(calibrated.p_values(scores)), bool(calibrated.is_ood(scores))
         gap = abs(wanted - float(p_value[0]))
         worst = max(worst, gap)

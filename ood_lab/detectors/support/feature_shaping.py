@@ -13,17 +13,21 @@ from ood_lab.detectors.support.compute_device import head_on_device
 from ood_lab.features.bank import FeatureBank
 
 
-def head_energy(bank: FeatureBank, shape: Callable[[Tensor], Tensor]) -> Tensor:
+def head_energy(bank: FeatureBank, shape: Callable[..., Tensor], *more: Tensor) -> Tensor:
     """-log Σ_c exp(W x' + b)_c of x' = ``shape(x)``, ``[N] float64``.
 
     Args:
         bank: features and head.
-        shape: maps features ``[b, D] float64`` to as many; must not write to them.
+        shape: maps features ``[b, D] float64``, and as many rows of ``more``, to as many features;
+            must not write to them.
+        more: ``[N, ...]`` each.
     """
     weight, bias = head_on_device(bank)
-    return map_rows(
-        lambda x: EnergyBased.score(shape(x) @ weight.T + bias), bank.features, width=len(weight)
-    )
+
+    def energy(*rows: Tensor) -> Tensor:
+        return EnergyBased.score(shape(*rows) @ weight.T + bias)
+
+    return map_rows(energy, bank.features, *more, width=len(weight))
 
 
 def kept_count(d: int, percentile: float) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -88,19 +88,6 @@ def _timm_stages(backbone: Backbone, maps: Tensors) -> list[str]:
     return []
 
 
-def check_names(detector: str, backbone: Backbone, names: list[str], shown: list[str]) -> None:
-    """Raises :class:`DetectorRefusal` for a name that is not a sub-module or yields no map."""
-    modules = dict(backbone.named_modules())
-    for name in names:
-        if name not in shown:
-            what, some = (
-                (f"sub-module '{name}' yields no feature map", "that do")
-                if name in modules
-                else (f"the backbone has no sub-module '{name}'", "it has")
-            )
-            raise DetectorRefusal(f"{detector}: {what}; some {some}: {', '.join(shown[:8])}")
-
-
 def channels_first(backbone: Backbone, map_: Tensor) -> Tensor:
     """Views a feature map as ``[B, C, P]`` (channels, positions).
 
@@ -120,28 +107,76 @@ def _join(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix else name
 
 
-class LayerColumn(BankColumn):
+#: Layers by a rule, or by the names of sub-modules.
+Layers = Literal["stages", "conv"] | Sequence[str]
+
+
+class ChosenLayers(BankColumn):
+    """A column that reads layers which are named, or are chosen by the backbone.
+
+    Args:
+        layers: names of sub-modules; or a word for a rule (:meth:`choose`).
+
+    Attributes:
+        owner: key of the detector, and ``setting``, in which it takes names.
+        hint: on names, for the message.
+        least: number of layers.
+        chosen: ``layers`` as a part of ``key``.
+    """
+
+    owner: str
+    setting = "layers"
+    hint = ""
+    least = 1
+
+    def __init__(self, layers: str | Sequence[str]) -> None:
+        self.choice = layers
+        self.chosen = layers if isinstance(layers, str) else "+".join(layers)
+        self.names: list[str] = []
+
+    def layers(self, backbone: Backbone) -> list[str]:
+        """The sub-modules, also kept as ``names``.
+
+        Raises:
+            DetectorRefusal: there are fewer than ``least``, or one yields no feature map.
+        """
+        seen = probe(backbone)
+        by_rule = isinstance(self.choice, str)
+        names = self.choose(backbone, seen.maps) if by_rule else list(self.choice)
+        if lacking := [name for name in names if name not in seen.maps]:
+            problem = f"'{lacking[0]}' is no sub-module with a feature map"
+        elif len(names) < self.least:
+            problem = f"'{self.chosen}' chooses {len(names)} of {self.least} layers"
+        else:
+            self.names = names
+            self.accept(backbone, seen)
+            return names
+        raise DetectorRefusal(
+            f"{self.owner}: {problem} in {backbone.name}: name some with detector.{self.owner}."
+            f"{self.setting}=[...]{self.hint}; "
+            f"maps have: {', '.join(list(seen.maps)[:8]) or 'none'}"
+        )
+
+    def choose(self, backbone: Backbone, maps: Tensors) -> list[str]:
+        """The layers by the rule."""
+        return stage_names(backbone, maps)
+
+    def accept(self, backbone: Backbone, seen: Probe) -> None:
+        """Looks at the layers that were chosen; raises where they cannot serve."""
+
+
+class LayerColumn(ChosenLayers):
     """The numbers of :meth:`of_map` for every layer, side by side, ``[B, Σ_l K_l + L + 1]``.
 
     The last L + 1 numbers of every row are the widths K_l of the L layers and L itself, so that a
-    bank read from disk can be split into layers again.
-
-    Args:
-        layers: ``stages`` (last sub-module of every spatial resolution), ``conv`` (every
-            Conv2d) or a list of sub-module names.
+    bank read from disk can be split into layers again. The layers are ``stages`` (last sub-module
+    of every spatial resolution), ``conv`` (every Conv2d) or a list of sub-module names.
 
     Attributes:
-        owner: key of the detector, for messages.
+        width: floats that an image adds to the bank, once the layers are known.
     """
 
-    needed_for_fit = True
-    owner: str
-
-    def __init__(self, layers: str | Sequence[str]) -> None:
-        self.choice: str | list[str] = layers if isinstance(layers, str) else list(layers)
-        self.chosen = self.choice if isinstance(self.choice, str) else "+".join(self.choice)
-        self.names: list[str] = []
-        self.width = 0
+    width = 0
 
     @abstractmethod
     def of_map(self, map_: Tensor) -> Tensor:
@@ -151,38 +186,17 @@ class LayerColumn(BankColumn):
         """K of a layer with so many channels: one number of each."""
         return channels
 
-    def layers(self, backbone: Backbone) -> list[str]:
-        """Resolves the layer list on this backbone.
+    def choose(self, backbone: Backbone, maps: Tensors) -> list[str]:
+        """See the class."""
+        if self.choice == "stages":
+            return super().choose(backbone, maps)
+        modules = dict(backbone.named_modules())
+        return [name for name in maps if isinstance(modules[name], nn.Conv2d)]
 
-        Also kept as ``names``; ``width`` is then the number of floats per image adds to the bank.
-        """
-        maps = probe(backbone).maps
-        names = self._choose(backbone, maps)
-        check_names(self.owner, backbone, names, list(maps))
-        widths = [self.width_of(channels_first(backbone, maps[n]).shape[1]) for n in names]
-        self.names, self.width = names, sum(widths) + len(names) + 1
-        return names
-
-    def _choose(self, backbone: Backbone, maps: Tensors) -> list[str]:
-        if isinstance(self.choice, list):
-            return self.choice
-        if self.choice == "conv":
-            modules = dict(backbone.named_modules())
-            names = [name for name in maps if isinstance(modules[name], nn.Conv2d)]
-        elif self.choice == "stages":
-            names = stage_names(backbone, maps)
-        else:
-            raise DetectorRefusal(
-                f"{self.owner}: layers must be 'stages', 'conv' or a list of names, "
-                f"not '{self.choice}'"
-            )
-        if not names:
-            raise DetectorRefusal(
-                f"{self.owner}: found no layers by '{self.choice}' in this backbone; name them "
-                f"with detector.{self.owner}.layers=[...]; some that yield maps: "
-                f"{', '.join(list(maps)[:8])}"
-            )
-        return names
+    def accept(self, backbone: Backbone, seen: Probe) -> None:
+        """Adds the widths up."""
+        maps = [channels_first(backbone, seen.maps[name]) for name in self.names]
+        self.width = sum(self.width_of(map_.shape[1]) for map_ in maps) + len(maps) + 1
 
     @torch.no_grad()
     def compute(self, backbone: Backbone, image: Tensor, output: Output, maps: Tensors) -> Tensor:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import KW_ONLY
 
 import torch
 from torch import Tensor
 
+from ood_lab.common.arguments import Count
 from ood_lab.common.tensor_arithmetic import permutation
-from ood_lab.detectors.base import Detector, DetectorRefusal
+from ood_lab.detectors.base import DetectorRefusal, FittedDetector, with_settings
 from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.image_groups import group_count, unit_of
-from ood_lab.neighbours import neighbour_count, neighbours_in_words
+from ood_lab.neighbours import neighbour_count
 from ood_lab.neighbours.matrix_precision import full_float32
 
 #: Queries whose similarities are held at a time.
@@ -22,18 +24,26 @@ QUERIES = 1024
 SMALLEST_NORM = 1e-12
 
 
-class CappedBankDetector(Detector):
+@with_settings
+class CappedBankDetector(FittedDetector):
     """A detector whose scoring compares with a bank of fit images, all of them or a random part.
 
-    Attributes:
+    Args:
         max_bank: keep that many fit images at most; None = all.
+        seed: of the random choice.
     """
 
-    max_bank: int | None
+    _: KW_ONLY
+    max_bank: Count | None = None
+    seed: int = 0
 
     def _kept(self, n: int) -> int:
         """Images of n that are kept."""
         return n if self.max_bank is None else min(n, self.max_bank)
+
+    def kept_rows(self, n: int) -> Tensor:
+        """Random rows of n that are kept, sorted."""
+        return permutation(n, self.seed)[: self._kept(n)].sort().values
 
     @abstractmethod
     def row_bytes(self, d: int, c: int) -> int:
@@ -43,37 +53,51 @@ class CappedBankDetector(Detector):
         """The bank that scoring searches."""
         return self.row_bytes(d, c) * self._kept(n)
 
-    def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
-        """The bank's size, and the largest ``max_bank`` within the limit."""
-        remedy = f"set detector.{self.name}.max_bank={limit_bytes // self.row_bytes(d, c)}"
-        return f"memory of {self._kept(n):,} images", remedy
+    def less_memory(self, d: int, c: int, limit_bytes: int) -> str:
+        """The largest ``max_bank`` within the limit."""
+        return f"set detector.{self.name}.max_bank={limit_bytes // self.row_bytes(d, c)}"
 
 
-def automatic_neighbours(detector: Detector, bank: FeatureBank, rows: Tensor, largest: int) -> int:
-    """The k of ``rows`` by :func:`~ood_lab.neighbours.neighbour_count`; see ``chosen``."""
-    n, present = group_count(bank, rows), bank.derived.classes_present
-    k = neighbour_count(n, present, largest)
-    detector.chosen = neighbours_in_words(k, n, present, unit_of(bank))
-    return k
+class NeighbourDetector(CappedBankDetector):
+    """One that compares with the k nearest images of the bank.
 
+    Attributes:
+        k: a number; or a rule, of which ``auto`` is
+            :func:`~ood_lab.neighbours.neighbour_count`.
+        largest_k: the authors' k, which ``auto`` does not exceed.
+    """
 
-def choose_rows(n: int, seed: int, most: int | None) -> Tensor:
-    """Random rows of n, ``most`` of them (None = all), sorted."""
-    return permutation(n, seed)[:most].sort().values
+    k: int | str
+    largest_k: int
+
+    def fixed_k(self, classes: int) -> int:
+        """K for a head of so many classes; of ``auto``, the least that it can be."""
+        return self.k if isinstance(self.k, int) else 1
+
+    def check_size(self, n: int, c: int) -> None:
+        """Raises :class:`DetectorRefusal` where the k-th neighbour is beyond the bank."""
+        k, kept = self.fixed_k(c), self._kept(n)
+        if k > kept:
+            raise DetectorRefusal(
+                f"{type(self).__name__}: k={k:,} exceeds the {kept:,} cached {self.fit_split} "
+                f"images: set detector.{self.name}.k"
+            )
+
+    def chosen_k(self, bank: FeatureBank, rows: Tensor) -> int:
+        """K for the kept ``rows`` of the fit images, of ``auto`` with the rule as ``chosen``."""
+        if self.k != "auto":
+            return self.fixed_k(bank.classes)
+        n, present = group_count(bank, rows), bank.derived.classes_present
+        k = neighbour_count(n, present, self.largest_k)
+        unit = unit_of(bank)
+        count = f"{n / present:,.0f} {unit}s per class" if present else f"{n:,} {unit}s"
+        self.chosen = f"k = {k}, for {count}"
+        return k
 
 
 def chosen_rows(values: Tensor, rows: Tensor) -> Tensor:
     """``values[rows]``, or ``values`` itself, not a copy, where the rows are all of them."""
     return values if len(rows) == len(values) else values[rows]
-
-
-def check_neighbour(detector: Detector, k: int, bank: int) -> None:
-    """Raises :class:`DetectorRefusal` where the k-th neighbour is beyond a bank of that size."""
-    if k > bank:
-        raise DetectorRefusal(
-            f"{type(detector).__name__}: k={k:,} exceeds the {bank:,} cached "
-            f"{detector.fit_split} images: set detector.{detector.name}.k"
-        )
 
 
 def unit(features: Tensor) -> Tensor:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal
+from ood_lab.detectors.support.layer_probe import ChosenLayers
 from ood_lab.detectors.support.requirements import require_column
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
@@ -27,9 +27,6 @@ class NetworkDetector(Detector):
 
     reads: tuple[Part, ...] = ("features", "logits", "level", "head", "maps")
 
-    #: The setting that chooses the sub-modules which the column reads.
-    layer_setting: ClassVar[str | None] = None
-
     @property
     @abstractmethod
     def extraction_hook(self) -> BankColumn:
@@ -41,9 +38,9 @@ class NetworkDetector(Detector):
 
     def describe(self) -> Facts:
         """With the sub-modules of the network that were chosen."""
-        settings = super().describe()
-        if self.layer_setting and self.extraction_hook.names:
-            settings[self.layer_setting] = self.extraction_hook.names
+        settings, column = super().describe(), self.extraction_hook
+        if isinstance(column, ChosenLayers) and column.names:
+            settings[column.setting] = column.names
         return settings
 
 

@@ -89,6 +89,11 @@ def require_non_negative(detector: Detector, bank: FeatureBank, force: bool) -> 
         )
 
 
+def absent_classes(bank: FeatureBank, present: Tensor) -> list[int]:
+    """Classes that are not among those ``present``, ascending."""
+    return sorted(set(range(bank.classes)) - set(present.tolist()))
+
+
 def warn_classes(detector: Detector, classes: list[int], problem: str) -> None:
     """Logs which classes of the fit split a detector treats specially."""
     if classes:

@@ -40,14 +40,13 @@ from ood_lab.evaluation.prediction.calibration import decoding_with, n_held_out
 from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
 from ood_lab.evaluation.shift.statistics_column import IDRange, StatisticsColumn
 from ood_lab.evaluation.split_features import (
-    NetworkPasses,
     columns_for,
     moments_for,
     split_by_columns,
 )
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.bank_identity import transform_text
-from ood_lab.features.image_groups import group_count
+from ood_lab.features.cached_extraction import NetworkPasses
 from ood_lab.metrics import threshold_at_tpr
 
 
@@ -213,7 +212,7 @@ class DetectorSource:
     @property
     def classes(self) -> list[str]:
         """Names of the ID classes."""
-        return self.data.classes if self.data else next(iter(self.saved.values())).classes
+        return self.data.classes if self.data else list(next(iter(self.saved.values())).classes)
 
     @cached_property
     def decoding(self) -> Decoding:

@@ -24,7 +24,8 @@ from ood_lab.evaluation.prediction.prediction_tables import (
 from ood_lab.evaluation.prediction.table_parts import PartFiles
 from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
 from ood_lab.evaluation.shift.statistics_column import IDRange, StatisticsColumn
-from ood_lab.evaluation.split_features import NetworkPasses, columns_for
+from ood_lab.evaluation.split_features import fill, hooks_of
+from ood_lab.features.cached_extraction import NetworkPasses
 from ood_lab.features.extraction_hooks import TilesColumn
 from ood_lab.features.extraction_pass import DatasetParts
 from ood_lab.models.image_tiles import tile_count
@@ -116,7 +117,7 @@ class ImagePredictions:
         columns += [StatisticsColumn()] if inside else []
         columns += [TilesColumn()] if tiles > 1 else []
         sink = partial(PredictionSink, files, images, ready, inside)
-        passes.fill(files, images, columns, sink, lenient=True)
+        fill(passes, files, images, columns, sink, lenient=True)
         if passes.trainer.global_rank != 0:
             return None
         files.remove_others()

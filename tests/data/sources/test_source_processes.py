@@ -6,13 +6,13 @@ from itertools import chain
 
 import pytest
 import torch
+from bank_extraction import extract
 from lightning import Trainer
 from source_kinds import MOSAIC, kinds, write_kinds
 from torch import nn
 
 from ood_lab.data.datamodules.folder import FolderDataModule
 from ood_lab.data.sources.image_files import FileDataset
-from ood_lab.features.cached_extraction import extract
 from ood_lab.models import module_backbone
 
 KINDS = ("shards", "pil", "saved", *MOSAIC)

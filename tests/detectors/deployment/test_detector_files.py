@@ -142,8 +142,8 @@ def test_another_rate_on_the_same_scores():
 @pytest.mark.parametrize(
     ("alpha", "n", "message"),
     [
-        (1.0, 9, "alpha=1.0 must lie between 0 and 1"),
-        (0, 9, "alpha=0 must lie"),
+        (1.0, 9, "alpha=1.0: give a number below 1"),
+        (0, 9, "alpha=0: give a number above 0"),
         (0.5, 0, "there are no held-out ID images"),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_line_for_every_epoch_and_every_set(talk):
     )
     assert [(n, step) for n, step, _ in epochs] == [("1", "7"), ("2", "14"), ("3", "21")]
     assert [bool(left) for *_, left in epochs] == [True, True, False]
-    sets = re.findall(r"features of '(\w+)': extracted \d+ images", out)
+    sets = re.findall(r"'(\w+)': \d+ images passed", out)
     assert sets[:2] == ["test", "transferred_bronze"]
     assert len(sets) == 6
 
@@ -294,7 +294,7 @@ def test_srun_is_named_only_within_a_slurm_job(monkeypatch, job):
 
 
 def test_a_terminal_breaks_lines_between_words_and_a_file_not_at_all():
-    words = "features of 'train': extracted 320 images in 2.0 s, 256 at a time, channels_last"
+    words = "'train': 320 images passed through the network in 2.0 s, 256 at a time, channels_last"
     path = "/a/folder/whose/path/is/longer/than/the/terminal" * 2
     for terminal in (True, False):
         console = Console(width=40, force_terminal=terminal, color_system=None, file=io.StringIO())
@@ -313,7 +313,7 @@ def test_one_of_anything_is_singular(tmp_path, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert ", 1 step per epoch, 1 epoch, 1 step in all" in out
     assert "few images: 1 optimiser step in all" in out
-    assert "extracted 1 image in" in out
+    assert ": 1 image passed in" in out
     assert not re.search(r"\b1 (?:epochs|steps|images|optimiser steps)\b", out)
 
 

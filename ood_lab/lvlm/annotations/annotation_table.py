@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.common.arguments import Fields
-from ood_lab.common.errors import UserError
+from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.files import StrPath, packaged_table
 from ood_lab.common.grouping import grouped
 from ood_lab.common.hints import check_known, missing_path
@@ -112,8 +112,8 @@ def objects_table(
     category: Column,
     categories: Sequence[str],
     boxes: np.ndarray,
-    area: Column | None = None,
-    crowd: Column | None = None,
+    area: Column | float = math.nan,
+    crowd: Column | bool = False,
     attributes: Sequence[Fields] | None = None,
 ) -> pd.DataFrame:
     """The frame ``Annotations.objects`` from its columns.
@@ -123,20 +123,20 @@ def objects_table(
         category: position of its category in ``categories``.
         categories: names.
         boxes: ``[N, 4]``: left, top, width, height in pixels.
-        area: pixels; None = that of the box, as where it is NaN.
-        crowd: a group in one box; None = none is.
+        area: pixels; NaN = that of the box.
+        crowd: a group in one box.
         attributes: a dict per object; None = nothing is known of any.
     """
     codes = np.asarray(category, np.int32)
     left, top, width, height = np.asarray(boxes, np.float64).reshape(-1, 4).T
-    areas = pd.Series([math.nan] * len(left) if area is None else area, dtype=float)
+    areas, crowds = (pd.Series(column, range(len(left)), float) for column in (area, crowd))
     return pd.DataFrame(
         {
             "image": image,
             "category": pd.Categorical.from_codes(codes, categories=pd.Index(list(categories))),
             **dict(zip(BOX, (left, top, width, height), strict=True)),
             "area": areas.fillna(pd.Series(width * height)),
-            "crowd": np.asarray([False] * len(left) if crowd is None else crowd, bool),
+            "crowd": crowds.astype(bool),
             "attributes": attributes if attributes is not None else [{} for _ in range(len(left))],
         }
     )
@@ -179,24 +179,15 @@ def _decoded(file: Path, name: str, hint: str, reader: Callable[[Any], Callable[
     need("msgspec", "lvlm", f"reading {name}")
     import msgspec
 
-    if not file.is_file():
-        raise missing_path(file) if not file.exists() else UserError(f"'{file}' is not a file")
-    try:
+    if not file.exists():
+        raise missing_path(file)
+    more = f"; {hint}" if hint else ""
+    with (
+        reported_as(f"'{file}' cannot be read: {{reason}}", OSError),
+        reported_as(f"'{file}' is no whole JSON ({{reason}}): get it again", msgspec.DecodeError),
+        reported_as(f"'{file}' is not {name} ({{reason}}){more}", msgspec.ValidationError),
+    ):
         return reader(msgspec.json)(file.read_bytes())
-    except msgspec.ValidationError as error:
-        more = f"; {hint}" if hint else ""
-        raise UserError(f"'{file}' is not {name}: {_plain(error)}{more}") from error
-    except msgspec.DecodeError as error:
-        cut = "truncated" in str(error)
-        what = "ends in the middle" if cut else f"is not valid JSON ({_plain(error)})"
-        raise UserError(f"'{file}' {what}: download the file again") from error
-    except OSError as error:
-        raise UserError(f"'{file}' cannot be read: {error.strerror}") from error
-
-
-def _plain(error: Exception) -> str:
-    text = str(error).replace("`", "'")
-    return text[:1].lower() + text[1:]
 
 
 def check_folder(folder: Path, key: str) -> None:

@@ -16,6 +16,7 @@ from PIL import Image
 from ood_lab.common.arguments import Fields
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
+from ood_lab.data.sources.image_files import is_upright
 from ood_lab.lvlm.annotations.annotation_table import (
     Annotations,
     absolute,
@@ -33,29 +34,22 @@ from ood_lab.schema.image_columns import LEVELS
 OVERHANG = 2.0
 #: Images whose size is read from their files, spread evenly over a larger list.
 _MEASURED = 5000
-_ORIENTATION, _TURNED = 274, (5, 6, 7, 8)
 
 
-def check_unique(file: Path, what: str, values: Sequence[Any], ids: Sequence[Any]) -> None:
+def check_unique(file: Path, what: str, values: Sequence[Any]) -> None:
     """Rejects a value that two entries have.
 
     Args:
         file: for the message.
         what: the values are.
         values: of all entries.
-        ids: of the entries.
 
     Raises:
-        UserError: with the value, and the ids of both entries where they say more.
+        UserError: with the value.
     """
     twice = pd.Series(values).duplicated().to_numpy()
-    if not twice.any():
-        return
-    row = int(twice.argmax())
-    first = list(values).index(values[row])
-    same = values[row] == ids[row] and values[first] == ids[first]
-    of = "" if same else f" (ids {ids[first]!r} and {ids[row]!r})"
-    raise UserError(f"'{file}' has the {what} {values[row]!r} twice{of}")
+    if twice.any():
+        raise UserError(f"'{file}' has the {what} {values[int(twice.argmax())]!r} twice")
 
 
 def check_categories(file: Path, categories: Sequence[Category]) -> dict[int, str]:
@@ -69,16 +63,13 @@ def check_categories(file: Path, categories: Sequence[Category]) -> dict[int, st
     """
     ids = [category.id for category in categories]
     names = [category.name for category in categories]
-    check_unique(file, "category id", ids, ids)
-    check_unique(file, "category name", names, ids)
+    check_unique(file, "category id", ids)
     first_rows: dict[str, int] = {}
     for row, name in enumerate(names):
-        if not name.strip():
-            raise UserError(f"'{file}': the category with id {ids[row]} has no name")
-        if any(unicodedata.category(letter) in ("Cc", "Zl", "Zp") for letter in name):
+        broken = any(unicodedata.category(letter) in ("Cc", "Zl", "Zp") for letter in name)
+        if broken or not name.strip():
             raise UserError(
-                f"'{file}': the name {name!r} of the category with id {ids[row]} has a line break "
-                "or another control character"
+                f"'{file}': the category with id {ids[row]} has no name on one line: {name!r}"
             )
         plain = " ".join(unicodedata.normalize("NFKC", name).casefold().replace("-", " ").split())
         first = first_rows.setdefault(plain.replace("_", " "), row)
@@ -90,7 +81,7 @@ def check_categories(file: Path, categories: Sequence[Category]) -> dict[int, st
     return dict(zip(ids, names, strict=True))
 
 
-def check_boxes(file: Path, ids: Sequence[Any], boxes: Floats, sizes: Ints) -> None:
+def check_boxes(file: Path, boxes: Floats, sizes: Ints) -> None:
     """Rejects boxes that are none, or not of their image.
 
     A box may reach :data:`OVERHANG` pixels beyond its image, and have no width or height: COCO's
@@ -98,32 +89,25 @@ def check_boxes(file: Path, ids: Sequence[Any], boxes: Floats, sizes: Ints) -> N
 
     Args:
         file: for the message.
-        ids: of the annotations, None where they have none.
         boxes: ``[N, 4]``: left, top, width, height in pixels.
         sizes: ``[N, 2]``: width and height of the image of each.
 
     Raises:
         UserError: a coordinate that is not finite, a negative width or height, or a box that
-            reaches out of its image, with the id of the annotation.
+            reaches out of its image, with the number of the annotation.
     """
     start, extent = boxes[:, :2], boxes[:, 2:]
-    faults = {
-        "with a coordinate that is not a number": ~np.isfinite(boxes).all(axis=1),
-        "with a negative width or height": (extent < 0).any(axis=1),
-        "that reaches out of its image": (start < -OVERHANG).any(axis=1)
-        | (start + extent > sizes + OVERHANG).any(axis=1),
-    }
-    for what, wrong in faults.items():
-        if not wrong.any():
-            continue
+    # Not a number compares as false.
+    inside = (start >= -OVERHANG) & (extent >= 0) & (start + extent <= sizes + OVERHANG)
+    wrong = ~inside.all(axis=1)
+    if wrong.any():
         row = int(wrong.argmax())
-        number = ids[row]
-        name = f"id {number}" if number is not None else f"{row + 1} of {len(boxes):,}"
         width, height = sizes[row]
         raise UserError(
-            f"'{file}': {int(wrong.sum()):,} of {len(boxes):,} annotations have a box {what}: give "
-            f"left, top, width, height; annotation {name} has {boxes[row].tolist()} in an image of "
-            f"{width} x {height} pixels"
+            f"'{file}': {int(wrong.sum()):,} of {len(boxes):,} annotations have a box that is not "
+            "within its image: give left, top, width, height; annotation "
+            f"{row + 1} of {len(boxes)} has {boxes[row].tolist()} in an image of {width} x "
+            f"{height} pixels"
         )
 
 
@@ -142,13 +126,6 @@ def check_sizes(file: Path, root: Path, images: pd.DataFrame) -> None:
     Raises:
         UserError: with the id of the image and both sizes.
     """
-    none = images[(images["width"] <= 0) | (images["height"] <= 0)]
-    if len(none):
-        first = none.iloc[0]
-        raise UserError(
-            f"'{file}': the image with id {first['image']} has a size of {first['width']} x "
-            f"{first['height']} pixels"
-        )
     rows = spaced_rows(len(images), _MEASURED)
     looked = images.iloc[rows]
     with ThreadPoolExecutor(8) as pool:
@@ -169,8 +146,7 @@ def _sizes(path: Path) -> list[tuple[int, int]]:
     """Size of the image as stored and as turned; none where the file cannot be read."""
     try:
         with Image.open(path) as image:
-            turned = image.getexif().get(_ORIENTATION) in _TURNED
-            return [image.size, *([image.size[::-1]] if turned else [])]
+            return [image.size] if is_upright(image) else [image.size, image.size[::-1]]
     except (OSError, ValueError, SyntaxError):
         return []
 
@@ -310,10 +286,10 @@ def instances_table(
     image_ids = images["image"].tolist()
     if not image_ids:
         raise UserError(f"'{file}' lists no image")
-    check_unique(file, "image id", image_ids, image_ids)
-    check_unique(file, "image", images["file"].tolist(), image_ids)
+    check_unique(file, "image id", image_ids)
+    check_unique(file, "image", images["file"].tolist())
     numbers = [entry.id for entry in annotations if entry.id is not None]
-    check_unique(file, "annotation id", numbers, numbers)
+    check_unique(file, "annotation id", numbers)
     table = frame_of(annotations, ["image_id", "category_id", "area", "iscrowd", "semantic_level"])
     rows = {}
     for key, listed, ids in (
@@ -329,7 +305,7 @@ def instances_table(
             )
     boxes = np.array([entry.bbox for entry in annotations], np.float64).reshape(-1, 4)
     sizes = images[["width", "height"]].to_numpy(np.int64)[rows["image_id"]]
-    check_boxes(file, [entry.id for entry in annotations], boxes, sizes)
+    check_boxes(file, boxes, sizes)
     objects = objects_table(
         table["image_id"],
         rows["category_id"],

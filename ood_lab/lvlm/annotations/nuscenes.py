@@ -14,7 +14,7 @@ from scipy.spatial.transform import Rotation
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
-from ood_lab.common.hints import suggestion
+from ood_lab.common.hints import check_known
 from ood_lab.lvlm.annotations import annotation_table
 from ood_lab.lvlm.annotations.annotation_table import (
     BOX,
@@ -50,9 +50,9 @@ def label_of(category: str) -> str | None:
         UserError: there is no such category.
     """
     labels = {name.replace("_", "."): label for name, label in {**LABELS, _DROPPED: None}.items()}
-    if (name := category.replace("_", ".")) in labels:
-        return labels[name]
-    raise UserError(f"nuScenes has no category '{category}': {suggestion(category, LABELS)}")
+    name = category.replace("_", ".")
+    check_known([name], labels, "nuScenes has no category '{name}'")
+    return labels[name]
 
 
 def validation_scenes() -> set[str]:
@@ -70,25 +70,13 @@ Quaternion = tuple[float, float, float, float]
 _CORNERS = np.array(list(product((-1.0, 1.0), repeat=3)))
 
 
-@dataclass(frozen=True)
-class Camera:
-    """A pinhole camera at one moment.
-
-    Attributes:
-        car: position (metres) and orientation (quaternion w, x, y, z) of the car in the world.
-        mount: those of the camera on the car.
-        intrinsic: ``[3, 3]``, from camera coordinates (z forward) to pixels.
-        size: width and height of the image, pixels.
-    """
-
-    car: tuple[Vector, Quaternion]
-    mount: tuple[Vector, Quaternion]
-    intrinsic: np.ndarray
-    size: tuple[int, int]
-
-
 def visible_boxes(
-    centres: np.ndarray, sizes: np.ndarray, rotations: np.ndarray, camera: Camera
+    centres: np.ndarray,
+    sizes: np.ndarray,
+    rotations: np.ndarray,
+    poses: Sequence[tuple[Vector, Quaternion]],
+    intrinsic: np.ndarray,
+    size: tuple[int, int],
 ) -> np.ndarray:
     """Left, top, width and height of boxes in the image, ``[N, 4]``; NaN = not in it.
 
@@ -99,17 +87,20 @@ def visible_boxes(
         centres: in the world, metres, ``[N, 3]``.
         sizes: width, length and height, metres, ``[N, 3]``; the length is along the box's own x.
         rotations: quaternions w, x, y, z, ``[N, 4]``.
-        camera: who looks.
+        poses: position (metres) and orientation (quaternion w, x, y, z) of the car in the world,
+            then those of the camera on the car.
+        intrinsic: ``[3, 3]``, from camera coordinates (z forward) to pixels.
+        size: width and height of the image, pixels.
     """
     import shapely
 
     half = 0.5 * sizes[:, None, [1, 0, 2]]
     points = np.einsum("nij,nkj->nki", _matrix(rotations), _CORNERS * half) + centres[:, None]
-    for position, orientation in (camera.car, camera.mount):
+    for position, orientation in poses:
         # Times a rotation from the right: turned back.
         points = (points - np.array(position)) @ _matrix(np.array([orientation]))[0]
     box, corner = np.nonzero(points[..., 2] > 0)
-    pixels = points[box, corner] @ camera.intrinsic.T
+    pixels = points[box, corner] @ intrinsic.T
     hulls = shapely.convex_hull(
         shapely.multipoints(
             shapely.points(pixels[:, :2] / pixels[:, 2:]),
@@ -117,7 +108,7 @@ def visible_boxes(
             out=np.full(len(sizes), None),
         )
     )
-    seen = shapely.clip_by_rect(hulls, 0, 0, camera.size[0], camera.size[1])
+    seen = shapely.clip_by_rect(hulls, 0, 0, size[0], size[1])
     left, top, right, bottom = shapely.bounds(seen).T
     results = np.stack([left, top, right - left, bottom - top], 1)
     results[~(shapely.area(seen) > 0)] = np.nan
@@ -215,42 +206,41 @@ class NuScenesAnnotations:
         file = root / self.version / f"{name}.json"
         return frame_of(read_json(file, list[kind], f"nuScenes' table {name}"), list(_TABLES[name]))
 
+    def _joined(self, root: Path, rows: pd.DataFrame, key: str, name: str) -> pd.DataFrame:
+        """Rows with the columns of the entry of a table that their ``key`` names.
+
+        Raises:
+            UserError: the table lacks one.
+        """
+        table = self._table(root, name).set_index("token").add_prefix(f"{name}_")
+        if (lost := ~rows[key].isin(table.index)).any():
+            raise UserError(
+                f"'{root / self.version / name}.json' lacks {lost.sum():,} of the entries that "
+                f"other tables name, '{rows.loc[lost, key].iloc[0]}' for one"
+            )
+        return rows.join(table, on=key)
+
     def _frames(self, root: Path) -> pd.DataFrame:
         """Keyframes of the front camera in the chosen scenes, by file name, with its mounting."""
-        scenes, samples = self._table(root, "scene"), self._table(root, "sample")
-        chosen = scenes.loc[scenes["name"].isin(self._wanted({*scenes["name"]})), "token"]
-        samples = samples[samples["scene_token"].isin(chosen)]
-        sensors = self._table(root, "sensor")
-        front = sensors.loc[sensors["channel"] == _CAMERA, "token"]
-        mounts = self._table(root, "calibrated_sensor")
-        mounts = mounts[mounts["sensor_token"].isin(front)].rename(
-            columns={"token": "calibrated_sensor_token"}
-        )
         frames = self._table(root, "sample_data")
         frames = frames[frames["is_key_frame"].astype(bool)]
-        frames = frames[frames["sample_token"].isin(samples["token"])]
-        frames = frames.merge(mounts, on="calibrated_sensor_token").sort_values("filename")
+        frames = self._joined(root, frames, "calibrated_sensor_token", "calibrated_sensor")
+        frames = self._joined(root, frames, "calibrated_sensor_sensor_token", "sensor")
+        frames = frames[frames["sensor_channel"] == _CAMERA]
+        frames = self._joined(root, frames, "sample_token", "sample")
+        frames = self._joined(root, frames, "sample_scene_token", "scene")
+        if self.scenes == "val":
+            frames = frames[frames["scene_name"].isin(validation_scenes())]
         if not len(frames):
-            raise UserError(f"'{root / self.version}' has no keyframe of {_CAMERA} in these scenes")
-        return frames.reset_index(drop=True)
-
-    def _wanted(self, known: set[str]) -> set[str]:
-        if self.scenes == "all":
-            return known
-        results = known & validation_scenes()
-        if not results:
             raise UserError(
-                f"{self.version} has no scene of the validation split: annotations.scenes=all"
+                f"'{root / self.version}' has no keyframe of {_CAMERA} in these scenes: "
+                "annotations.scenes=all"
             )
-        return results
+        return frames.sort_values("filename", ignore_index=True)
 
     def _objects(self, root: Path, frames: pd.DataFrame) -> pd.DataFrame:
         """The boxes that reach into the images, frame by frame."""
-        poses = self._table(root, "ego_pose").set_index("token").add_prefix("car_")
-        frames = frames.join(poses, on="ego_pose_token")
-        if (lost := frames["car_rotation"].isna()).any():
-            file = frames.loc[lost, "filename"].iloc[0]
-            raise UserError(f"'{root / self.version}/ego_pose.json' has no pose of '{file}'")
+        frames = self._joined(root, frames, "ego_pose_token", "ego_pose")
         groups = dict(iter(self._boxes(root, frames["sample_token"]).groupby("sample_token")))
         parts = [pd.DataFrame(columns=["image", "label", *BOX])]
         for frame in frames.to_dict("records"):
@@ -258,13 +248,13 @@ class NuScenesAnnotations:
                 centres, sizes, rotations = (
                     np.array(boxes_of_frame[key].tolist()) for key in _PLACEMENT
                 )
-                camera = Camera(
-                    (frame["car_translation"], frame["car_rotation"]),
-                    (frame["translation"], frame["rotation"]),
-                    np.array(frame["camera_intrinsic"], np.float64),
-                    (frame["width"], frame["height"]),
-                )
-                seen = visible_boxes(centres, sizes, rotations, camera)
+                poses = [
+                    (frame[f"{name}_translation"], frame[f"{name}_rotation"])
+                    for name in ("ego_pose", "calibrated_sensor")
+                ]
+                intrinsic = np.array(frame["calibrated_sensor_camera_intrinsic"], np.float64)
+                size = frame["width"], frame["height"]
+                seen = visible_boxes(centres, sizes, rotations, poses, intrinsic, size)
                 part = pd.DataFrame(seen, columns=list(BOX))
                 parts.append(
                     part.assign(image=frame["token"], label=boxes_of_frame["label"].to_numpy())
@@ -278,18 +268,7 @@ class NuScenesAnnotations:
         """Annotated boxes of these samples with their ``label``, but the skipped ones."""
         boxes = self._table(root, "sample_annotation")
         boxes = boxes[boxes["sample_token"].isin(samples)]
-        names = self._table(root, "category").set_index("token")["name"]
-        instances = self._table(root, "instance").set_index("token")["category_token"]
-        needed = instances[instances.index.isin(boxes["instance_token"])].map(names)
-        if (lost := needed.isna()).any():
-            raise UserError(
-                f"'{root / self.version}/category.json' lacks the category of the instance "
-                f"'{needed.index[lost][0]}'"
-            )
-        if missing := {*boxes["instance_token"]} - {*needed.index}:
-            raise UserError(
-                f"'{root / self.version}/instance.json' lacks {len(missing):,} of the annotated "
-                f"instances, '{min(missing)}' for one"
-            )
-        labels = boxes["instance_token"].map(needed.map(label_of))
-        return boxes.assign(label=labels).dropna(subset="label")
+        boxes = self._joined(root, boxes, "instance_token", "instance")
+        boxes = self._joined(root, boxes, "instance_category_token", "category")
+        labels = {name: label_of(name) for name in boxes["category_name"].unique()}
+        return boxes.assign(label=boxes["category_name"].map(labels)).dropna(subset="label")

@@ -81,7 +81,7 @@ def test_mistakes_name_the_culprit(place, tmp_path):
     with pytest.raises(UserError, match="is not a file of Cityscapes' polygons"):
         CityscapesAnnotations(place).read()
     file.write_text('{"imgHeight": 10')
-    with pytest.raises(UserError, match="ends in the middle"):
+    with pytest.raises(UserError, match="is no whole JSON"):
         CityscapesAnnotations(place).read()
     write(place, "ulm", "ulm_000000_000019", [])
     next(place.glob("leftImg8bit/val/ulm/*")).unlink()

@@ -49,7 +49,7 @@ def test_federated_table(place):
 
 def test_mistakes_name_the_remedy(place):
     file = place / "lvis_v1_val.json"
-    with pytest.raises(UserError, match=r"'file_name'.*other formats are annotations=lvis"):
+    with pytest.raises(UserError, match=r"`file_name`.*other formats are annotations=lvis"):
         CocoAnnotations(file, place).read()
     document = json.loads(file.read_text())
     del document["images"][0]["coco_url"]

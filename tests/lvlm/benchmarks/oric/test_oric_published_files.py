@@ -151,7 +151,7 @@ def test_a_training_file_is_no_benchmark_and_the_other_way_round(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[", "ends in the middle"),
+        ("[", "is no whole JSON"),
         ("{}", "is not ORIC's benchmark"),
         ('[{"id": 1}]', "missing required field 'image'"),
         (

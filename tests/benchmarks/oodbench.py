@@ -16,10 +16,12 @@ import numpy as np
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.annotations.image_contents import ImageLabels
 from ood_lab.lvlm.answers.answer_files import Answer
+from ood_lab.lvlm.answers.answer_requests import answer_of
 from ood_lab.lvlm.answers.judgements import judge
 from ood_lab.lvlm.benchmarks.oodbench.division import Rule, divide
 from ood_lab.lvlm.benchmarks.oodbench.question_pairs import Pairing
 from ood_lab.lvlm.benchmarks.oodbench.scoring import results_of
+from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.questions.question_files import Question
 
 IMAGES, LABELS, ANSWERS = 5_000, 80, 100_000
@@ -53,9 +55,7 @@ def answers() -> tuple[list[Question], dict[str, Answer]]:
         question = Question(str(number), "yes_no", None, "?", right, pair_id=str(pair), meta=meta)
         text = "I cannot tell" if rng.random() < 0.02 else "Yes" if rng.random() < 0.5 else "No"
         questions.append(question)
-        found[question.question_id] = Answer(
-            "", question.question_id, "yes_no", None, "", "?", text, right
-        )
+        found[question.question_id] = answer_of(question, "", {}, Reply("", text))
     return questions, found
 
 

@@ -9,27 +9,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
 
 from ood_lab.common.arguments import Settings
 from ood_lab.common.errors import UserError, reported_as
 from ood_lab.common.file_records import json_sha256
 from ood_lab.common.files import lock, require_space
-from ood_lab.common.grouping import with_keys, without_keys
+from ood_lab.common.grouping import with_keys
 from ood_lab.common.line_files import append_record, read_records, write_records
-from ood_lab.lvlm.chat.base import one_address
+from ood_lab.lvlm.chat.base import LIMITS, Reply, model_of, one_address
 from ood_lab.lvlm.parsers.reply_text import is_cut, is_text
 
-#: What chat models call the longest length of a reply, among their ``gen_kwargs``.
-_LIMITS = ("max_tokens", "max_completion_tokens", "max_new_tokens")
 #: Bytes that are held back for each request that may be under way when the disk gets full, and for
 #: how many requests.
 _HELD_BACK, _UNDER_WAY = 2**13, 32
 
 
-@dataclass(frozen=True)
-class Answer:
+@dataclass(frozen=True, kw_only=True)
+class Answer(Reply):
     """The reply of a vision-language model to a question.
+
+    What it means is not kept here: parsers can be changed without asking again. One with an
+    ``error`` is asked for again by the next run.
 
     Args:
         key: hash of everything that can change the reply, see :func:`answer_key`.
@@ -38,47 +38,35 @@ class Answer:
         image: of the question.
         messages_hash: of the messages, with the content of images in place of their paths.
         prompt: the text of the question.
-        response: the reply as it came, reasoning included; ``""`` where ``error`` is set.
-        p_yes: P(yes), renormalised over yes and no, where the model gives it.
-        answer: the right answer, of the question. What the reply *means* is not kept here:
-            parsers can be changed without asking again.
-        finish_reason: ``stop``, ``length``, ...
-        usage: token counts.
-        latency_s: seconds.
-        error: why there is no reply. Such an answer is never parsed, and asked for again by the
-            next run.
+        answer: the right answer, of the question.
         made_with: backend, model, revision, generation settings.
         server: address that replied; None for local models.
-        reasoning: what the model thought before, or why it declined, where its server gives it
-            apart from the reply; it is never parsed.
-        retries: how often the request was repeated before.
-        p_options: P(letter) of the options of multiple choice, where the model gives it.
     """
 
-    key: str
     question_id: str
     task: str
     image: str | None
     messages_hash: str
     prompt: str
-    response: str
     answer: str
-    p_yes: float | None = None
-    finish_reason: str | None = None
-    usage: Mapping[str, int] = field(default_factory=dict)
-    latency_s: float | None = None
-    error: str | None = None
     made_with: Settings = field(default_factory=dict)
     server: str | None = None
-    reasoning: str | None = None
-    retries: int = 0
-    p_options: Mapping[str, float] = field(default_factory=dict)
 
 
 #: By the id of their question.
 Answers = Mapping[str, Answer]
 #: The answer to a question that was not asked.
-NOT_ASKED = Answer("", "", "", None, "", "", "", "", error="not asked")
+NOT_ASKED = Answer(
+    "",
+    "",
+    question_id="",
+    task="",
+    image=None,
+    messages_hash="",
+    prompt="",
+    answer="",
+    error="not asked",
+)
 
 
 def answer_key(messages_hash: str, made_with: Settings) -> str:
@@ -157,8 +145,7 @@ class AnswerStore:
         if exact := same.get(answer_key(messages_hash, made_with)):
             return exact
         fit = [item for item in same.values() if _serves(item, made_with)]
-        at_home = [item for item in fit if server is None or server_of(item) == server]
-        return next(iter(at_home or fit), None)
+        return min(fit, key=lambda item: server_of(item) != server, default=None)
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -238,42 +225,26 @@ def server_of(answer: Answer) -> str | None:
     return one_address(answer.server) if answer.server else None
 
 
-def model_of(made_with: Settings) -> str:
-    """What made an answer, as text: all of it but the address and the longest length."""
-    core = without_keys(made_with, ("server",))
-    settings = dict(core.get("gen_kwargs") or {})
-    core["gen_kwargs"] = without_keys(settings, _LIMITS)
-    return json.dumps(_one_kind_of_number(core), sort_keys=True)
-
-
-def _one_kind_of_number(node: Any) -> Any:
-    """0 and 0.0 are the same temperature."""
-    if isinstance(node, Mapping):
-        return {key: _one_kind_of_number(value) for key, value in node.items()}
-    if isinstance(node, list | tuple):
-        return [_one_kind_of_number(value) for value in node]
-    return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
-
-
 def _serves(answer: Answer, made_with: Settings) -> bool:
     """Whether an answer of the same :func:`model_of` is what this model would reply."""
     if "server" in made_with and server_of(answer) != one_address(made_with["server"]):
         return False
-    (name, limit), (old_name, old_limit) = map(_limit, (made_with, answer.made_with))
-    if limit == old_limit and (name == old_name or limit is None):
+    limits = [_limit(item) for item in (made_with, answer.made_with)]
+    if limits[0] == limits[1]:
         return True
+    limit, old_limit = (tokens for _, tokens in limits)
     settings = made_with.get("gen_kwargs") or {}
     greedy = settings.get("temperature") == 0 or settings.get("do_sample") is False
     ended = answer.finish_reason is not None and not is_cut(answer.finish_reason)
-    tokens = answer.usage.get("completion_tokens", old_limit)
+    used = answer.usage.get("completion_tokens", old_limit)
     fits = limit is None or (old_limit is not None and old_limit <= limit)
     # Of sampled replies the short ones alone would be kept, which are not like the others.
-    return greedy and ended and (fits or (tokens is not None and tokens < (limit or 0)))
+    return greedy and ended and (fits or (used is not None and used < (limit or 0)))
 
 
 def _limit(made_with: Settings) -> tuple[str | None, int | None]:
     settings = made_with.get("gen_kwargs") or {}
-    return next(((name, settings[name]) for name in _LIMITS if name in settings), (None, None))
+    return next(((name, settings[name]) for name in LIMITS if name in settings), (None, None))
 
 
 def model_name(made_with: Settings) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -28,14 +28,12 @@ from ood_lab.lvlm.answers.answer_files import (
     Answer,
     AnswerStore,
     answer_key,
-    model_of,
-    read_answers,
     server_of,
 )
 from ood_lab.lvlm.answers.asking_facts import failures
 from ood_lab.lvlm.chat.base import ChatModel, CostOf, Message, Reply, Request, Requests
-from ood_lab.lvlm.chat.recorded_replies import _other_question, matcher
-from ood_lab.lvlm.questions.question_files import LONGEST, ONE_WORD, SAMPLE, Question, Questions
+from ood_lab.lvlm.chat.recorded_replies import matcher
+from ood_lab.lvlm.questions.question_files import LONGEST, ONE_WORD, Question, Questions
 
 
 @contextmanager
@@ -118,7 +116,9 @@ def answers_to(
         if todo:
             model.check()
             model.expect(wanted)
-            with store.reserved(len(todo), sum(map(_bytes, todo.values()))):
+            # About what answers take on disk, at two bytes a token of the longest usual reply.
+            needed = sum(2048 + 2 * LONGEST[item.question.reply] for item in todo.values())
+            with store.reserved(len(todo), needed):
                 for answer in store.add(_asked(todo, model)):
                     (results if answer.error is None else failed)[answer.key] = answer
                     if store.full is not None:
@@ -126,8 +126,10 @@ def answers_to(
     if failed:
         kinds = failures([*failed.values()])
         log.warning("%d of %d questions have no answer: %s", len(failed), len(todo), kinds)
+    # Several questions may be the same to a model.
     return [
-        as_answer_to(item.question, results.get(item.key) or failed[item.key]) for item in wanted
+        replace(results.get(item.key) or failed[item.key], **_about(item.question))
+        for item in wanted
     ]
 
 
@@ -158,25 +160,11 @@ def messages_hashes(questions: Questions, folder: Path) -> Iterator[str]:
 
 def _wanted(questions: Questions, folder: Path, model: ChatModel) -> list[Request]:
     wanted = []
-    hashes = messages_hashes(questions, folder)
-    forms = {_form(item): item for item in questions}  # a model tells nothing else apart
-    models = {form: dict(model.made_for(question)) for form, question in forms.items()}
-    for question, messages_hash in zip(questions, hashes, strict=True):
-        made_with = models[_form(question)]
+    for question, messages_hash in zip(questions, messages_hashes(questions, folder), strict=True):
+        made_with = dict(model.made_for(question))
         key, messages = answer_key(messages_hash, made_with), messages_of(question, folder)
         wanted.append(Request(key, messages, question, messages_hash, made_with))
     return wanted
-
-
-def _bytes(request: Request) -> int:
-    """About what an answer takes on disk, at two bytes a token of its longest usual reply."""
-    about = len(json.dumps([request.question.text, dict(request.made_with)]))
-    return 1024 + about + 2 * LONGEST[request.question.reply]
-
-
-def _form(question: Question) -> tuple[str, int]:
-    """The form of the reply, and the number of the sample."""
-    return question.reply, question.meta.get(SAMPLE, 1)
 
 
 def _content_hash(image: Path) -> str:
@@ -233,22 +221,14 @@ def answer_of(
     server: str | None = None,
 ) -> Answer:
     """The reply to a question, as a record."""
-    same = without_keys(vars(reply), ("key", "text"))
     return Answer(
-        key=reply.key,
+        **vars(reply),
+        **_about(question),
         messages_hash=messages_hash,
         prompt=question.text,
-        response=reply.text,
         made_with=made_with,
         server=server,
-        **_about(question),
-        **same,
     )
-
-
-def as_answer_to(question: Question, answer: Answer) -> Answer:
-    """An answer as that of one question: others may have asked the same."""
-    return replace(answer, **_about(question))
 
 
 def _about(question: Question) -> Fields:
@@ -265,7 +245,7 @@ def recorded_answers(questions: Questions, path: Path, folder: Path) -> list[Ans
     """The answers in a file to these questions, in their order; some may be missing.
 
     An answer belongs to a question if it was given to the same messages about the same image,
-    whatever the ids. Of several answers to a question, the last without an error counts.
+    whatever the ids.
 
     Args:
         questions: of the answers.
@@ -274,56 +254,22 @@ def recorded_answers(questions: Questions, path: Path, folder: Path) -> list[Ans
         folder: from which the paths of their images start.
 
     Raises:
-        UserError: the file has no answer to any of them, answers of several models, or, under the
-            id of a question, an answer to another text or about another image.
+        UserError: the file has no answer to any of them; see :func:`matcher`.
     """
-    results: dict[str, Answer] = {}
-    models = set()
-    answers = [answer for answer in read_answers(path) if not answer.made_with.get(SAMPLE)]
-    hashes = _hashes_by_id(questions, folder)
-    pairs = [(question, hashes.get(question.question_id, "")) for question in questions]
-    if not answers:
-        return list(_replayed(pairs, path))
-    texts = {question.question_id: question.text for question in questions}
-    wanted = {*hashes.values(), *texts}
-    for answer in answers:
-        name, digest = answer.question_id, answer.messages_hash
-        by_hash = bool(hashes) and bool(digest)
-        if name in texts and (digest != hashes[name] if by_hash else answer.prompt != texts[name]):
-            raise _other_question(path, name, texts[name], answer.prompt)
-        key = digest if by_hash else name
-        if key not in wanted:
-            continue
-        models |= {model_of(answer.made_with)} if answer.error is None else set()
-        if len(models) > 1:
-            raise UserError(
-                f"{path} holds answers of several models: give the answers.jsonl of one run"
-            )
-        if key not in results or answer.error is None:
-            results[key] = answer
-    if not results:
-        raise UserError(f"{path} has no answer to any of the {len(questions):,} questions")
-    fitting = [(q, results.get(digest) or results.get(q.question_id)) for q, digest in pairs]
-    if lost := [q.question_id for q, answer in fitting if answer is None]:
-        log.warning("%s has no answer to %d questions, '%s' first", path, len(lost), lost[0])
-    return [as_answer_to(q, answer) for q, answer in fitting if answer is not None]
-
-
-def _replayed(questions: Sequence[tuple[Question, str]], path: Path) -> Iterator[Answer]:
-    """Answers of a file that does not have the messages, to questions with their hashes."""
-    results = matcher(questions, path)
-    made_with = {"backend": "replay", "model": path.stem}
-    for question, digest in questions:
-        if (recorded := results(question, digest)) is not None:
-            reply = replace(recorded.reply, key=answer_key(digest, made_with))
-            yield answer_of(question, digest, made_with, reply)
-
-
-def _hashes_by_id(questions: Questions, folder: Path) -> dict[str, str]:
-    """Hash of the messages by the id of the question; none where the images are gone."""
     try:
         hashes = list(messages_hashes(questions, folder))
     except UserError as error:
         log.warning("%s: answers are held against only the texts of the questions", error)
-        return {}
-    return {q.question_id: item for q, item in zip(questions, hashes, strict=True)}
+        hashes = [""] * len(questions)
+    pairs = list(zip(questions, hashes, strict=True))
+    find, results = matcher(pairs, path), []
+    for question, digest in pairs:
+        if item := find(question, digest):
+            made_with = item.made_with or {"backend": "replay", "model": path.stem}
+            digest = digest or item.messages_hash
+            results.append(answer_of(question, digest, made_with, item.reply, item.server))
+    if not results:
+        raise UserError(f"{path} has no answer to any of the {len(questions):,} questions")
+    if lost := len(questions) - len(results):
+        log.warning("%s has no answer to %d of %d questions", path, lost, len(questions))
+    return results

@@ -168,7 +168,7 @@ def second_step(judgements: pd.DataFrame, model: TextModel) -> pd.DataFrame:
         UserError: see :meth:`~ood_lab.lvlm.answers.open_answer_reader.TextModel.replies`.
     """
     open_rows = judgements[judgements["status"] == UNPARSED]
-    return matched(judgements, open_rows, _MATCHING, model, PARSERS["mmbench"], "judge", "match")
+    return matched(judgements, open_rows, _MATCHING, model, PARSERS["mmbench"], "judge")
 
 
 def matched(
@@ -178,7 +178,6 @@ def matched(
     model: TextModel,
     parser: Parser,
     by: str,
-    kind: str | None = None,
 ) -> pd.DataFrame:
     """A table in which a language model has read some replies.
 
@@ -189,13 +188,12 @@ def matched(
         model: the reader.
         parser: reads its replies; where it finds nothing, the row stays unchanged.
         by: what ``matched_by`` says of rows that it has read; the others have ``""``.
-        kind: of question, for its id; None = ``by``.
     """
     texts = [
         prompt.format(question=asked, reply=reply.strip(), truth=" or ".join(truth.split("\n")))
         for asked, reply, truth in zip(*(rows[k] for k in ("text", "reply", "truth")), strict=True)
     ]
-    replies = model.replies(kind or by, texts)
+    replies = model.replies(by, texts)
     table = judgements if "matched_by" in judgements else judgements.assign(matched_by="")
     columns = ["parsed", "correct", "status", "matched_by"]
     for row, question, text in zip(rows.index, rows["text"], texts, strict=True):

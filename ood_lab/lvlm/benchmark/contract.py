@@ -310,7 +310,10 @@ class CaptionBenchmark(Benchmark):
     def judged(self, run: BenchmarkSession, questions: Questions, answers: Answers) -> Tables:
         """Captions, and answers to the other questions."""
         run.record.scoring = {**self.nouns.made_with, **self.similarity.made_with}
-        rules = CaptionRules.of(self.vocabulary(run), self.similarity)
+        words = self.vocabulary(run)
+        rules = CaptionRules(
+            frozenset(words.vocabulary), words.associates, words.safe_words, self.similarity
+        )
         closed = [q for q in questions if q.task != GENERATIVE]
         return {
             "captions": caption_table(questions, answers, rules, self.nouns),

@@ -253,6 +253,11 @@ class _Scoring:
         benchmark, run, words = self.benchmark, self.run, self.benchmark.words
         by_id = {answer.question_id: answer for answer in answers}
         judgements = self._judged(samples, answers, by_id)
+        runs = [*map(Path, benchmark.against)]
+        models = of_models(judgements.first, self.model, runs) if runs else {}
+        otherwise = read_otherwise(run.record.reading, self.model, runs)
+        run.record.warnings += otherwise.values()
+        show_warnings(run.record)
         tables = dict(judgements.files())
         for name, table in tables.items():
             write_table(table, run.folder / f"{name}.parquet")
@@ -260,14 +265,15 @@ class _Scoring:
         about = benchmark.about(run)
         run.record.title = f"{words.name}: {self.model} on {about}"
         run.record.benchmark = words.facts(about)
-        scored, thinking = self._scored(judgements)
+        tested = {name: t[~t["model"].isin(otherwise)] for name, t in models.items()}
+        scored, thinking = self._scored(judgements, tested)
         blocks = list(self._summary(scored, thinking))
         links: list[tuple[str, str]] = []
         if benchmark.report:
             with optional(ANSWERS_PAGE):
                 questions = [question for sample in samples for question in sample]
-                models = [*self._of_models(judgements).values()]
-                write_answers_page(scored, questions, by_id, [*tables.values()], models)
+                single = [*tables.values()]
+                write_answers_page(scored, questions, by_id, single, [*models.values()])
                 links.append(("Every question with its image and reply", ANSWERS_PAGE))
         notes = [Text(f"{title}: {file}", "note") for title, file in links]
         lines = LINES if benchmark.report else None
@@ -307,13 +313,14 @@ class _Scoring:
             reader=model_name(record.reader) if record.reader else "none",
         )
         unread = () if benchmark.parser == READER else unread_warnings(judgements.first.values())
-        otherwise = self._read_otherwise().values()
-        record.warnings = [*answer_warnings(answers), *unread, *otherwise]
-        show_warnings(record)
+        record.warnings = [*answer_warnings(answers), *unread]
         return judgements
 
-    def _scored(self, judgements: _Judged) -> tuple[ScoredRun, ScoredRun | None]:
-        """The results, which are written; of a run in both forms, those of the second, too."""
+    def _scored(self, judgements: _Judged, models: Tables) -> tuple[ScoredRun, ScoredRun | None]:
+        """The results, which are written; of a run in both forms, those of the second, too.
+
+        ``models`` are the answers of all models to the same questions that are tested.
+        """
         benchmark, run, words = self.benchmark, self.run, self.benchmark.words
         tables: dict[str, pd.DataFrame] = {}
         results = first = self._table(judgements.first)
@@ -336,8 +343,6 @@ class _Scoring:
             results = with_whole_counts([results, rows])
         write_results(results, run.folder)
         tables |= benchmark.further(run, judgements.first, self.source)
-        otherwise = self._read_otherwise()
-        models = {k: t[~t["model"].isin(otherwise)] for k, t in self._of_models(judgements).items()}
         if models and models["judged"]["model"].nunique() > 1:
             tables["models"] = benchmark.contrasts(models, resampling=run.resampling)
         for name, table in tables.items():
@@ -352,19 +357,6 @@ class _Scoring:
         """The results table of single answers."""
         rows = self.benchmark.results(self.run, judgements)
         return self.benchmark.words.kind.table(rows, model=self.model, seed=self.run.seed)
-
-    def _of_models(self, judgements: _Judged) -> Tables:
-        """Answers of all models to the same questions; empty where there is only one."""
-        return of_models(judgements.first, self.model, self._against) if self._against else {}
-
-    def _read_otherwise(self) -> dict[str, str]:
-        """Models that are not tested, and why."""
-        return read_otherwise(self.run.record.reading, self.model, self._against)
-
-    @property
-    def _against(self) -> list[Path]:
-        """Runs of other models."""
-        return list(map(Path, self.benchmark.against))
 
     def _summary(self, scored: ScoredRun, thinking: ScoredRun | None) -> Iterator[Table | Text]:
         """Sentences, the benchmark's own tables, comparisons, and how the answers came about."""

@@ -107,10 +107,10 @@ class CaptionVerdict:
         marked: positions among the hallucination candidates that it names.
     """
 
-    nouns: tuple[str, ...]
-    flagged: tuple[str, ...]
-    covered: frozenset[int]
-    marked: frozenset[int]
+    nouns: list[str]
+    flagged: list[str]
+    covered: set[int]
+    marked: set[int]
 
     def counts(self, truth: int, hallu: int) -> list[int]:
         """In the order of :data:`ood_lab.metrics.answer_metrics.COUNTS`."""
@@ -143,22 +143,12 @@ class CaptionRules:
     safe_words: Collection[str] = ()
     similarity: Similarity = field(default_factory=Association)
 
-    @classmethod
-    def of(cls, words: CaptionWords, similarity: Similarity | None = None) -> CaptionRules:
-        """The rules for the words of a data set."""
-        return cls(
-            vocabulary=frozenset(words.vocabulary),
-            associates=words.associates,
-            safe_words=frozenset(words.safe_words),
-            similarity=similarity or Association(),
-        )
-
     def judge(
         self, nouns: Sequence[str], truth: Sequence[str], hallu: Sequence[str]
     ) -> CaptionVerdict:
         """Judges the nouns of one caption; those outside the vocabulary are skipped first."""
         true, tempting = self._expanded(truth), self._expanded(hallu)
-        named = tuple(noun for noun in nouns if noun in self.vocabulary)
+        named = [noun for noun in nouns if noun in self.vocabulary]
         flagged: list[str] = []
         covered: set[int] = set()
         marked: set[int] = set()
@@ -175,7 +165,7 @@ class CaptionRules:
                 flagged.append(noun)
             else:
                 covered.add(place)
-        return CaptionVerdict(named, tuple(flagged), frozenset(covered), frozenset(marked))
+        return CaptionVerdict(named, flagged, covered, marked)
 
     def _expanded(self, objects: Sequence[str]) -> list[tuple[str, int]]:
         """Words with the position of the object that they stand for: associates, then objects."""

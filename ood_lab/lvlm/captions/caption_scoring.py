@@ -103,8 +103,8 @@ def caption_table(
                 "reply": reply,
                 "cut": not error and is_cut(answer.finish_reason),
                 "error": error,
-                "named": list(verdict.nouns),
-                "flagged_nouns": list(verdict.flagged),
+                "named": verdict.nouns,
+                "flagged_nouns": verdict.flagged,
                 "marked_words": [hallu[place] for place in sorted(verdict.marked)],
                 **dict(zip(COUNTS, counts, strict=True)),
                 **without_keys(question.meta, COUNTS),
@@ -328,9 +328,24 @@ def changes(
             for group in _CHANGED
         ]
         for group, names, metrics, counts in sides:
-            if all(map(len, counts)):
-                results = _change(counts, metrics, resampling.draws, rng)
-                rows += [{"split": split, "metric": f"{group}{m}", **results[m]} for m in names]
+            if not all(map(len, counts)):
+                continue
+            old, new = (metrics(item.sum(axis=0)) for item in counts)
+            first, second = (metrics(resampled_sums(c, resampling.draws, rng)) for c in counts)
+            for metric in names:
+                draws = second[metric] - first[metric]
+                low, high = percentile_interval(draws, min(map(len, counts)))
+                rows.append(
+                    {
+                        "split": split,
+                        "metric": f"{group}{metric}",
+                        "before": float(old[metric]),
+                        "after": float(new[metric]),
+                        "change": float(new[metric] - old[metric]),
+                        "ci_low": float(low),
+                        "ci_high": float(high),
+                    }
+                )
     return pd.DataFrame(rows)
 
 
@@ -342,18 +357,3 @@ def _caption_counts(rows: pd.DataFrame) -> Ints:
 def _answer_counts(rows: pd.DataFrame, group: str) -> Ints:
     kept = rows[rows["task"].isin(GROUPS[group]) & (rows["status"] != FAILED)]
     return cluster_sums(class_counts(kept, NO), clusters_of(kept))
-
-
-def _change(
-    counts: Sequence[Ints], metrics: Metrics, draws: int, rng: np.random.Generator
-) -> dict[str, dict[str, float]]:
-    """``before, after, change`` and its interval, by metric."""
-    before, after = (metrics(item.sum(axis=0)) for item in counts)
-    first, second = (metrics(resampled_sums(item, draws, rng)) for item in counts)
-    results = {}
-    for metric in before:
-        interval = percentile_interval(second[metric] - first[metric], min(map(len, counts)))
-        old, new, low, high = map(float, (before[metric], after[metric], *interval))
-        ends = {"ci_low": low, "ci_high": high}
-        results[metric] = {"before": old, "after": new, "change": new - old, **ends}
-    return results

@@ -58,8 +58,7 @@ class Clustering:
         matrix = hallucination_matrix(captions)
         if not len(matrix):
             return None
-        shares = matrix.to_numpy(np.float64)
-        shares = shares / shares.sum(axis=1, keepdims=True)
+        shares = matrix.div(matrix.sum(axis=1), axis=0).to_numpy()
         labels = self._labels(shares, seed)
         shown = _per_concept(captions).loc[matrix.index]
         groups = pd.DataFrame(
@@ -68,7 +67,7 @@ class Clustering:
                 "group": labels,
                 "hallucinated": matrix.sum(axis=1).to_numpy(),
                 "captions": shown["size"].to_numpy(),
-                "rate": (shown["sum"] / shown["size"]).to_numpy(),
+                "rate": shown["mean"].to_numpy(),
             }
         )
         count = len(set(labels))
@@ -98,11 +97,11 @@ def hallucination_matrix(captions: pd.DataFrame) -> pd.DataFrame:
 
 
 def _per_concept(captions: pd.DataFrame) -> pd.DataFrame:
-    """``size``: captions of images that show a concept; ``sum``: those with a hallucination."""
+    """``size``: captions of images that show a concept; ``mean``: share with a hallucination."""
     shown = captions["truth_words"].map(set).map(list)
     wrong = captions["flagged_nouns"].map(len) > 0
     rows = pd.DataFrame({"concept": shown, "wrong": wrong}).explode("concept")
-    return rows.groupby("concept")["wrong"].agg(["size", "sum"])
+    return rows.groupby("concept")["wrong"].agg(["size", "mean"])
 
 
 def _summary(matrix: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:

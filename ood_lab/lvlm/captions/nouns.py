@@ -46,7 +46,8 @@ class Lexicon:
         forms = word_forms(frozenset(vocabulary))
         longest = max((len(form) for form in forms), default=0)
         words_of_forms = {word for form in forms for word in form}
-        words = [_bare(word.lower(), words_of_forms) for word in _WORD.findall(caption)]
+        # Without the "'s" of a possessive, unless the vocabulary has it with one.
+        words = [w if w in words_of_forms else w.removesuffix("'s") for w in _split(caption)]
         results, place = [], 0
         while place < len(words):
             for length in range(min(longest, len(words) - place), 0, -1):
@@ -146,11 +147,6 @@ def _nltk() -> Any:
     with reported_as("nltk is not installed: pip install nltk", ImportError):
         import nltk
     return nltk
-
-
-def _bare(word: str, vocabulary: Collection[str]) -> str:
-    """A word without the ``'s`` of a possessive, unless the vocabulary has it with one."""
-    return word if word in vocabulary else word.removesuffix("'s")
 
 
 def _split(text: str) -> tuple[str, ...]:

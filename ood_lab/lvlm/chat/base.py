@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 
 from ood_lab.common.arguments import Remedy, Settings
 from ood_lab.common.errors import UserError
+from ood_lab.common.grouping import without_keys
 from ood_lab.lvlm.questions.question_files import LONGEST, Question
 
 Message = Mapping[str, Any]
@@ -70,7 +72,7 @@ class Reply:
 
     Args:
         key: of the request.
-        text: the reply, or ``""`` where ``error`` is set.
+        response: the reply as it came, reasoning included; ``""`` where ``error`` is set.
         p_yes: P(first token means yes), renormalised over yes and no; None if unknown.
         finish_reason: ``stop``, ``length``, ...
         usage: token counts, as OpenAI's client names them.
@@ -83,7 +85,7 @@ class Reply:
     """
 
     key: str
-    text: str
+    response: str
     p_yes: float | None = None
     finish_reason: str | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
@@ -148,6 +150,18 @@ class ChatModel:
 def longest_reply(limit: _Limit | Literal["auto"], question: Question) -> _Limit | int:
     """The longest reply to a question, in tokens: as given, or, of ``auto``, what suits it."""
     return LONGEST[question.reply] if limit == "auto" else limit
+
+
+#: What chat models call the longest length of a reply, among their ``gen_kwargs``.
+LIMITS = ("max_tokens", "max_completion_tokens", "max_new_tokens")
+
+
+def model_of(made_with: Settings) -> str:
+    """What made a reply, as text: all of it but the address and the longest length."""
+    core = without_keys(made_with, ("server",))
+    core["gen_kwargs"] = without_keys(core.get("gen_kwargs") or {}, LIMITS)
+    # 0 and 0.0 are the same temperature.
+    return json.dumps(json.loads(json.dumps(core), parse_int=float), sort_keys=True)
 
 
 #: Hosts of an address that are this machine, and ports that an address need not name.

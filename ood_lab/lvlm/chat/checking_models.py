@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -117,7 +118,7 @@ class Replay(ChatModel):
         self.path, self.reasoning_tags = Path(path), reasoning_tags
         self._expected: Requests = ()
 
-    @property
+    @cached_property
     def made_with(self) -> Settings:
         """The content of the file, and how its lines are matched."""
         self.check()

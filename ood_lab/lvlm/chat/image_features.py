@@ -28,20 +28,10 @@ _POOLED = "pooler_output"
 _UNREAD = ("hidden_states", "attentions", "qformer_outputs", "vision_outputs")
 
 
-class ImagePart(NamedTuple):
-    """The features of one image, and the class that a model wants them in.
-
-    Args:
-        kind: class of the output.
-        values: tensors, or lists of them, by the name of the output's field.
-    """
-
-    kind: type
-    values: Fields
-
-
-def features_of(model: Any, inputs: Mapping[str, Tensor], images: int) -> list[ImagePart] | None:
+def features_of(model: Any, inputs: Mapping[str, Tensor], images: int) -> list[Any] | None:
     """The features of several images, each apart; None where they cannot be separated.
+
+    Those of an image are in the class of output that the model wants them in.
 
     Args:
         model: has ``get_image_features``.
@@ -51,57 +41,53 @@ def features_of(model: Any, inputs: Mapping[str, Tensor], images: int) -> list[I
     output = model.get_image_features(**inputs, return_dict=True)
     fields = without_keys(without_none(output), _UNREAD)
     if images == 1:
-        return [ImagePart(type(output), fields)]
+        return [type(output)(**fields)]
     pooled = fields.get(_POOLED)
     tokens = [len(item) for item in pooled] if isinstance(pooled, (list, tuple)) else None
     divided = {name: _divided(name, value, images, tokens) for name, value in fields.items()}
     kept = {name: parts for name, parts in divided.items() if parts is not None}
     if (_POOLED if _POOLED in fields else "last_hidden_state") not in kept:
         return None
-    return [
-        ImagePart(type(output), {name: parts[i] for name, parts in kept.items()})
-        for i in range(images)
-    ]
+    return [type(output)(**{name: parts[i] for name, parts in kept.items()}) for i in range(images)]
 
 
 def _divided(name: str, value: Any, images: int, tokens: list[int] | None) -> list[Any] | None:
+    """Of each image, its part of a field or of a layer, in the form that it has for all of them."""
     if torch.is_tensor(value):
-        return list(value.split(1)) if value.ndim and len(value) == images else None
+        if value.ndim and len(value) == images:
+            return list(value.split(1))
+        fits = tokens is not None and value.ndim and sum(tokens) == len(value)
+        return list(value.split(tokens)) if fits else None
     if name == _POOLED:
         return [[item] for item in value] if len(value) == images else None
-    layers = [_layer(layer, images, tokens) for layer in value]
+    # What a layer lists belongs to images.
+    layers = [_divided(_POOLED, layer, images, tokens) for layer in value]
     if any(layer is None for layer in layers):
         return None
     return [list(image) for image in zip(*layers, strict=True)]
 
 
-def _layer(layer: Any, images: int, tokens: list[int] | None) -> list[Any] | None:
-    """Of each image, its features in a layer, in the form that the layer has for all of them."""
-    if torch.is_tensor(layer):
-        fits = tokens is not None and sum(tokens) == len(layer)
-        return list(layer.split(tokens)) if fits else None
-    return [[item] for item in layer] if len(layer) == images else None
-
-
-def joined(parts: Sequence[ImagePart]) -> Any:
+def joined(parts: Sequence[Any]) -> Any:
     """Features of all images, in the order of the parts, as ``mm_encoder_outputs["image"]``.
+
+    ``parts`` are those of :func:`features_of`.
 
     Raises:
         UserError: they do not fit together.
     """
     values: Fields = {}
-    for name in set.intersection(*(set(part.values) for part in parts)):
-        mine = [part.values[name] for part in parts]
-        if torch.is_tensor(mine[0]):
-            if len({item.shape[1:] for item in mine}) == 1:
-                values[name] = torch.cat(mine)
-        elif name == _POOLED:
-            values[name] = [item for own in mine for item in own]
+    for name in set.intersection(*map(set, parts)):
+        mine = [part[name] for part in parts]
+        flat = torch.is_tensor(mine[0])
+        if flat and len({item.shape[1:] for item in mine}) > 1:
+            continue
+        if flat or name == _POOLED:
+            values[name] = _together(mine)
         else:
             values[name] = [_together(layers) for layers in zip(*mine, strict=True)]
     if not values:
         raise UserError("the features of these images have different shapes")
-    return parts[0].kind(**values)
+    return type(parts[0])(**values)
 
 
 def _together(layers: Sequence[Any]) -> Any:

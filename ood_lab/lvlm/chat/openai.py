@@ -7,7 +7,7 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -20,6 +20,7 @@ from ood_lab.common.arguments import Count, Fields, NotNegative, Remedy, Setting
 from ood_lab.common.errors import Stopped, UserError
 from ood_lab.common.grouping import without_none
 from ood_lab.lvlm.chat.base import (
+    LIMITS,
     ChatModel,
     ReasoningTags,
     Reply,
@@ -165,7 +166,7 @@ class OpenAIChat(OpenAIServer, ChatModel):
         if not self.price:
             return None
         sent, received = (usage.get(f"{kind}_tokens", 0) for kind in ("prompt", "completion"))
-        return cost_of(self.price, sent, received)
+        return (sent * self.price["input"] + received * self.price["output"]) / 1e6
 
     def check(self) -> None:
         """Asks the server for its models; see :meth:`OpenAIServer.check`."""
@@ -196,11 +197,39 @@ class OpenAIChat(OpenAIServer, ChatModel):
                 used.update({k: v for k, v in reply.usage.items() if v})
                 yield reply
         if used:
-            log.info("%s", bill(used, self.cost_of(used)))
+            sent, received = used["prompt_tokens"], used["completion_tokens"]
+            text = f"used {sent:,} tokens of input and {received:,} of output"
+            if (cost := self.cost_of(used)) is not None:
+                text += f", a cost of {_money(cost)}"
+            log.info("%s", text)
 
     def _estimate(self, requests: Requests) -> str:
-        fields = (self._fields_for(request.question) for request in requests)
-        return estimate(requests, fields, self.image_tokens, self.price)
+        """What the requests come to: about, and, of tokens and cost, at most."""
+        texts = [text for item in requests for text in texts_of(item.messages)]
+        images = sum(len(images_of(item.messages)) for item in requests)
+        seen = images * (self.image_tokens or 0)
+        about = sum(map(len, texts)) // _CHARACTERS + seen
+        # No tokeniser makes more tokens than a text has bytes.
+        most = sum(len(text.encode()) for text in texts) + len(requests) * _FRAME + seen
+        fields = [self._fields_for(request.question) for request in requests]
+        limits = [[item[name] for name in LIMITS if name in item] for item in fields]
+        # Where one has no limit, nothing bounds all of them.
+        replies = sum(map(max, limits)) if all(limits) else None
+        parts = [f"{len(requests):,} requests", f"about {about:,} tokens"]
+        if images:
+            parts.append(f"{images:,} images{'' if seen else ' (not in the tokens)'}")
+        length = "any length" if replies is None else f"up to {replies:,} tokens"
+        parts.append(f"replies of {length}")
+        cost = self.cost_of({"prompt_tokens": most, "completion_tokens": replies or 0})
+        if cost is not None:
+            left_out = [
+                "the images: lvlm.image_tokens is not given" if images and not seen else "",
+                "the replies: lvlm.max_tokens is null" if replies is None else "",
+            ]
+            without = " and ".join(filter(None, left_out))
+            parts.append(f"a cost of at most {_money(cost)}")
+            parts += [f"without {without}"] if without else []
+        return ", ".join(parts)
 
     def _body(self, request: Request) -> Fields:
         body = {"model": self.model, **self._fields_for(request.question)}
@@ -304,68 +333,6 @@ def _thought_of(node: Any) -> str:
     if isinstance(node, Mapping):
         return next((_thought_of(node[key]) for key in _THOUGHTS if node.get(key)), "")
     return node if is_text(node) else ""
-
-
-def estimate(
-    requests: Requests,
-    fields: Iterable[Settings],
-    image_tokens: int | None,
-    price: Price | None,
-) -> str:
-    """What the requests come to: about, and, of tokens and cost, at most.
-
-    Args:
-        requests: that would be sent.
-        fields: of each, without model and messages.
-        image_tokens: most tokens of an image; None = images are counted apart.
-        price: None = no cost is shown.
-    """
-    texts = [text for item in requests for text in texts_of(item.messages)]
-    images = sum(len(images_of(item.messages)) for item in requests)
-    seen = images * (image_tokens or 0)
-    about = sum(map(len, texts)) // _CHARACTERS + seen
-    # No tokeniser makes more tokens than a text has bytes.
-    most = sum(len(text.encode()) for text in texts) + len(requests) * _FRAME + seen
-    replies = _most_of_replies(fields)
-    parts = [f"{len(requests):,} requests", f"about {about:,} tokens"]
-    if images:
-        parts.append(f"{images:,} images{'' if image_tokens else ' (not in the tokens)'}")
-    parts.append(
-        "replies of any length" if replies is None else f"replies of up to {replies:,} tokens"
-    )
-    if price is not None:
-        cost = f"a cost of at most {_money(cost_of(price, most, replies or 0))}"
-        left_out = [
-            "the images: lvlm.image_tokens is not given" if images and not seen else "",
-            "the replies: lvlm.max_tokens is null" if replies is None else "",
-        ]
-        without = " and ".join(filter(None, left_out))
-        parts.append(f"{cost}, without {without}" if without else cost)
-    return ", ".join(parts)
-
-
-def _most_of_replies(requests: Iterable[Settings]) -> int | None:
-    """Tokens of all replies at their longest; None where nothing bounds them."""
-    total = 0
-    for fields in requests:
-        limits = [fields[k] for k in ("max_tokens", "max_completion_tokens") if k in fields]
-        if not limits or not all(isinstance(limit, int) for limit in limits):
-            return None
-        several = fields.get("n", 1)
-        total += max(limits) * (several if isinstance(several, int) else 1)
-    return total
-
-
-def bill(used: Mapping[str, int], cost: float | None) -> str:
-    """Tokens that were used, and their cost where it is known."""
-    sent, received = used.get("prompt_tokens", 0), used.get("completion_tokens", 0)
-    text = f"used {sent:,} tokens of input and {received:,} of output"
-    return text if cost is None else f"{text}, a cost of {_money(cost)}"
-
-
-def cost_of(price: Price, sent: int, received: int) -> float:
-    """Cost of tokens that were sent and received."""
-    return (sent * price["input"] + received * price["output"]) / 1e6
 
 
 def _money(cost: float) -> str:

@@ -34,7 +34,6 @@ from ood_lab.lvlm.chat.base import (
 from ood_lab.lvlm.chat.image_features import (
     PIXELS,
     BatchKind,
-    ImagePart,
     InferenceMode,
     features_of,
     joined,
@@ -162,7 +161,7 @@ class TransformersChat(ChatModel):
     reasoning_tags: ReasoningTags = ()
 
     def __post_init__(self) -> None:
-        self._features: OrderedDict[str, ImagePart] = OrderedDict()
+        self._features: OrderedDict[str, Any] = OrderedDict()
         self._trusted: dict[BatchKind, bool] = {}
         _ = self._device  # raises where there is none
         if self.devices == 1:

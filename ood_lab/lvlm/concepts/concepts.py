@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import combinations, permutations, product
+from itertools import chain, combinations, permutations, product
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -63,9 +63,8 @@ class Concepts:
     @property
     def vocabulary(self) -> list[str]:
         """Concepts and their associates, each once: the words that a caption is searched for."""
-        words = [*self.types, *self.associates]
-        words += [word for rest in self.associates.values() for word in rest]
-        return distinct(words)
+        words = chain.from_iterable(self.associates.values())
+        return distinct([*self.types, *self.associates, *words])
 
     @property
     def identity(self) -> str:
@@ -79,8 +78,9 @@ def cooccurrences(truth: Iterable[Iterable[str]]) -> nx.Graph:
     Args:
         truth: of every image, the concepts that are there.
     """
-    pairs_of_images = (combinations(dict.fromkeys(names), 2) for names in truth)
-    return counted(ordered(pair) for pairs in pairs_of_images for pair in pairs)
+    return counted(
+        ordered(pair) for names in truth for pair in combinations(dict.fromkeys(names), 2)
+    )
 
 
 def counted(edges: Iterable[tuple[str, str]], again: int = 1) -> nx.Graph:
@@ -96,8 +96,8 @@ def counted(edges: Iterable[tuple[str, str]], again: int = 1) -> nx.Graph:
 
 def ordered(pair: tuple[str, str]) -> tuple[str, str]:
     """The two in the order of their names."""
-    first, second = pair
-    return (first, second) if first <= second else (second, first)
+    first, second = sorted(pair)
+    return first, second
 
 
 #: Hallucination candidates of an image at most.
@@ -235,23 +235,20 @@ def all_pairs(graph: nx.Graph) -> Pairs:
 _LISTS = ("state", "action")
 
 
-def truth_graph(concepts: Concepts) -> nx.Graph:
-    """T: an edge joins two concepts that are seen in one image; it counts these images."""
-    return described(cooccurrences(concepts.truth), concepts)
+def graphs_of(concepts: Concepts) -> dict[str, nx.Graph]:
+    """Both graphs of concepts, by name; an edge counts images.
 
-
-def hallucination_graph(concepts: Concepts) -> nx.Graph:
-    """H: an edge joins a concept that is seen with one that might be said to be there, too."""
+    In T it joins two concepts that are seen in one image, in H a concept that is seen with one that
+    might be said to be there, too.
+    """
     edges: list[tuple[str, str]] = []
     for names, tempting in zip(concepts.truth, concepts.hallu, strict=True):
         results = {ordered(pair) for pair in product(names, tempting)}
         edges += sorted(pair for pair in results if pair[0] != pair[1])
-    return described(counted(edges), concepts)
-
-
-def graphs_of(concepts: Concepts) -> dict[str, nx.Graph]:
-    """Both graphs of concepts, by name."""
-    return {"T": truth_graph(concepts), "H": hallucination_graph(concepts)}
+    return {
+        "T": described(cooccurrences(concepts.truth), concepts),
+        "H": described(counted(edges), concepts),
+    }
 
 
 def merged(old: nx.Graph, new: nx.Graph) -> nx.Graph:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from ood_lab.clip.loading import folder_facts
 from ood_lab.clip.weight_sources import shipped_folder
@@ -61,8 +60,13 @@ def refuse_shipped(settings: Settings, source: str, judges: tuple[str, ...]) -> 
 
 def shipped_clips(settings: Settings, group: str) -> Iterator[tuple[str, str]]:
     """What to call each CLIP of a group that comes with the package, and what it knows."""
-    for label, clip in _clips(group, settings.get(group) or {}):
-        folder = shipped_folder(str(clip))
+    node = settings.get(group) or {}
+    if group == "clip":
+        clips = {f"clip.name={node.get('name')}": node}
+    else:
+        clips = {f"image_text={label}": model.get("clip") for label, model in node.items()}
+    for label, clip in clips.items():
+        folder = shipped_folder(str(clip.get("name"))) if isinstance(clip, Mapping) else None
         if knows := folder and folder_facts(folder).knows:
             yield label, str(knows)
 
@@ -70,13 +74,3 @@ def shipped_clips(settings: Settings, group: str) -> Iterator[tuple[str, str]]:
 def is_builtin(node: Settings) -> bool:
     """Whether a node of the configuration makes builtin images."""
     return str(node.get("_target_")).startswith(_BUILTIN)
-
-
-def _clips(group: str, node: Settings) -> Iterator[tuple[str, Any]]:
-    """What to call each CLIP of a node, and its name."""
-    if group == "clip":
-        yield f"clip.name={node.get('name')}", node.get("name")
-        return
-    for label, model in node.items():
-        if isinstance(model.get("clip"), Mapping):
-            yield f"image_text={label}", model["clip"].get("name")

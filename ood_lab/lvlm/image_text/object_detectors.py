@@ -28,6 +28,7 @@ from ood_lab.common.grouping import distinct, grouped
 from ood_lab.common.hints import missing_path
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.chat.base import ChatModel, Reply, Request, Requests
+from ood_lab.lvlm.chat.request_images import images_of
 from ood_lab.lvlm.image_text.base import (
     ImageBatch,
     Scores,
@@ -158,20 +159,16 @@ class ObjectDetector(ChatModel):
             return "owl"
         return "grounding_dino" if kind.endswith("grounding-dino") else kind
 
-    @property
+    @cached_property
     def made_with(self) -> Settings:
         """Weights, threshold, and how objects are put to the model."""
         return {
             "backend": self._backend,
             "model": Path(self.path).name,
-            "weights_sha256": self._sha256,
+            "weights_sha256": weights_sha256(self._loaded[1]),
             "threshold": self.threshold,
             **({} if self.template == "{}" else {"template": self.template}),
         }
-
-    @cached_property
-    def _sha256(self) -> str:
-        return weights_sha256(self._loaded[1])
 
     def check(self) -> None:
         """Raises a UserError where the model cannot be loaded."""
@@ -241,10 +238,9 @@ class ObjectDetector(ChatModel):
 
 def _object_of(request: Request) -> tuple[str, str]:
     """Path of the image and name of the object."""
-    for message in request.messages:
-        for part in message["content"] if isinstance(message["content"], list) else ():
-            if part["type"] == "image_url" and (name := request.question.meta.get("category")):
-                return str(part["image_url"]["url"]), str(name)
+    images, name = images_of(request.messages), request.question.meta.get("category")
+    if images and name:
+        return images[0], str(name)
     raise UserError(
         "a detector answers questions about one object in an image only; the question "
         f"'{request.question.text}' names none; choose an "

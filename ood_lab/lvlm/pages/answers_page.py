@@ -110,8 +110,11 @@ def _links(files: Sequence[Path], folder: Path, page: Path) -> tuple[dict[Path, 
     """Where the page finds each image, and, as words, where those are that are not in the run."""
     files = distinct(files)
     here = os.path.abspath(folder)
-    outside = [f for f in files if not Path(os.path.abspath(f)).is_relative_to(here)]
-    outside = [file for file in outside if file.is_file()]
+    outside = [
+        file
+        for file in files
+        if file.is_file() and not Path(os.path.abspath(file)).is_relative_to(here)
+    ]
     inside = sum(file.stat().st_size for file in outside) <= _MOST_BYTES
     place = {file: file for file in files}
     for number, file in enumerate(outside if inside else ()):

@@ -13,7 +13,7 @@ import pandas as pd
 from PIL import Image
 
 from ood_lab.common.files import packaged_table
-from ood_lab.common.grouping import distinct
+from ood_lab.common.grouping import distinct, grouped, with_keys
 from ood_lab.lvlm.answers.judgements import PARSED
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.heatmap import level_cells
@@ -156,7 +156,7 @@ def metric_table(
     """
     rows = rows[rows["metric"].isin(metrics)]
     results = {(str(row[key]), row["metric"]): row for row in rows.to_dict("records")}
-    shown = {metric: words for metric, words in metrics.items() if (rows["metric"] == metric).any()}
+    shown = with_keys(metrics, set(rows["metric"]))
     first = next(iter(shown), "")
     present = [name for name in names if (name, first) in results]
     unit = str(rows["unit"].iloc[0]).split()[-1] if len(rows) else "unit"
@@ -173,11 +173,11 @@ def metric_table(
         ]
         for place, name in enumerate(present)
     ]
-    reasons: dict[str, list[str]] = {}
-    for name in present:
-        values = [float(results[name, m]["value"]) for m in shown if (name, m) in results]
-        if all(map(math.isnan, values)):
-            reasons.setdefault(why_missing(results[name, first]), []).append(names[name])
+    reasons = grouped(
+        (why_missing(results[name, first]), names[name])
+        for name in present
+        if all(math.isnan(results[name, m]["value"]) for m in shown if (name, m) in results)
+    )
     missing = [f"{MISSING} of {', '.join(w)}: {reason}." for reason, w in reasons.items() if reason]
     read = [] if {*headings} & {*lost} else ["Every question has an answer that could be read."]
     return Table(caption, heads, cells, notes=[*missing, *notes, *read], spreads=True)

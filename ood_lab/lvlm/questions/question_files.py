@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from math import isnan
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, Literal, Protocol, get_args
@@ -16,7 +14,8 @@ import numpy as np
 from ood_lab.common.arguments import Fields
 from ood_lab.common.english import listed
 from ood_lab.common.errors import UserError, reported_as
-from ood_lab.common.hints import check_known, missing_path, suggestion
+from ood_lab.common.grouping import without_none
+from ood_lab.common.hints import check_known, missing_path
 from ood_lab.common.line_files import write_records
 from ood_lab.lvlm.parsers import NO, PARSERS, YES, YES_NO_PARSERS
 from ood_lab.lvlm.parsers.counts import in_digits
@@ -135,10 +134,9 @@ def write_questions(questions: Iterable[Question], path: Path) -> None:
 
 def meta_of(row: Mapping[Any, Any]) -> Fields:
     """A row of a table as ``meta`` has it: plain values, without those that are missing."""
-    known = {str(k): v.item() if isinstance(v, np.generic) else v for k, v in row.items()}
-    return {
-        k: v for k, v in known.items() if v is not None and not (isinstance(v, float) and isnan(v))
-    }
+    plain = {str(k): v.item() if isinstance(v, np.generic) else v for k, v in row.items()}
+    # Not a number differs from itself.
+    return {k: v for k, v in plain.items() if v is not None and v == v}
 
 
 def read_questions(path: Path, pictures: Path | None = None) -> Questions:
@@ -193,44 +191,41 @@ def _word(answer: object) -> str:
 
 def _question(given: Fields, where: str, number: int, table: bool) -> Question:
     """A question of a record; other columns of a table belong to its ``meta``."""
-    record = {_SAME.get(str(key), str(key)): value for key, value in given.items()}
+    record = without_none({_SAME.get(str(key), str(key)): value for key, value in given.items()})
     names = [item.name for item in fields(Question)]
-    meta = record.pop("meta", None) or {}
+    meta = record.pop("meta", {})
     if not isinstance(meta, Mapping):
         raise UserError(f'{where}: the key \'meta\' holds no object such as {{"split": "new"}}')
     rest = [key for key in record if key not in (*names, *_OWN_KEYS)]
-    if wrong := [key for key in rest if not table and key not in _OF_META]:
-        known = suggestion(wrong[0], [*names, *_OWN_KEYS, *_OF_META], 20)
-        raise UserError(f"{where}: there is no key '{wrong[0]}': {known}")
+    if not table:
+        keys = (*names, *_OWN_KEYS, *_OF_META)
+        check_known(record, keys, f"{where}: there is no key '{{name}}'")
     meta = {**meta, **{key: _level(record.pop(key), key, where) for key in rest}}
-    if not isinstance(record.get("text"), str) or not record["text"].strip():
+    text, truth = record.get("text"), record.get("answer")
+    if not (isinstance(text, str) and text.strip()):
         raise UserError(f"{where}: the key 'text' is missing or no text: write the question")
     images = [*_texts(record, "image", where), *_texts(record, "more_images", where)]
     options, objects = (_texts(record, key, where) for key in ("options", "objects"))
-    truth = record.get("answer")
-    task = str(record.get("task") or _kind(record["text"], truth, options, "objects" in record))
+    task = str(record.get("task") or _kind(text, truth, options, "objects" in record))
     task = GENERATIVE if task == _CAPTION else task
     if "objects" in record:
         meta = {"truth": objects, "hallu": [], **meta}
     parser = str(record.get("parser") or _PARSER_OF.get(task, "default"))
     check_known([parser], (*PARSERS, _CAPTION), f"{where}: the parser '{{name}}'")
     reply = record.get("reply") or ("text" if parser == _CAPTION else "word")
-    if reply not in get_args(ReplyForm):
-        raise UserError(f"{where}: the key 'reply': {suggestion(str(reply), get_args(ReplyForm))}")
-    name, pair, system = (record.get(key) for key in ("question_id", "pair_id", "system"))
+    check_known([str(reply)], get_args(ReplyForm), f"{where}: the key 'reply'")
     question = Question(
-        question_id=str(number if name is None else name),
+        question_id=str(record.get("question_id", number)),
         task=task,
         image=images[0] if images else None,
-        text=record["text"],
+        text=text,
         answer=true_caption(objects) if objects and not truth else truth,  # type: ignore[arg-type]
         parser=parser,
-        pair_id=None if pair is None else str(pair),
-        system=None if system is None else str(system),
         meta=meta,
         reply=reply,  # type: ignore[arg-type]
         more_images=tuple(images[1:]),
         options=tuple(options),
+        **{key: str(record[key]) for key in ("pair_id", "system") if key in record},
     )
     return replace(question, answer=_plain_answer(question, where))
 
@@ -242,7 +237,7 @@ def _texts(record: Fields, key: str, where: str) -> list[str]:
         value = [value] if "image" in key else [part.strip() for part in value.split(";")]
     if isinstance(value, Mapping):  # {"A": ..., "B": ...}
         value = [value[k] for k in sorted(value)]
-    if value is None or value == ():
+    if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(item, str | int) for item in value):
         raise UserError(f"{where}: the key '{key}' is neither a text nor a list of texts")
@@ -279,17 +274,17 @@ def _plain_answer(question: Question, where: str) -> str:
             raise UserError(f"{where}: the answer {answer!r} is no count: write a number such as 3")
         return str(int(count[1]))
     if question.options:
-        letters = ascii_uppercase[: len(question.options)]
-        said = str(answer).strip()
-        texts = [text.strip().lower() for text in question.options]
-        if said.lower() in texts:
-            return letters[texts.index(said.lower())]
-        if len(said) != 1 or said.upper() not in letters:
+        # Of equal texts the first counts, and a text before a letter.
+        options = list(zip(ascii_uppercase, question.options, strict=False))
+        letters = {letter.lower(): letter for letter, _ in options}
+        letters |= {text.strip().lower(): letter for letter, text in reversed(options)}
+        right = letters.get(str(answer).strip().lower())
+        if right is None:
             raise UserError(
                 f"{where}: the answer {answer!r} is no option: write a letter from A to "
-                f"{letters[-1:]}, or the text of an option"
+                f"{options[-1][0]}, or the text of an option"
             )
-        return said.upper()
+        return right
     if question.task == CHOICE and not str(answer or "").strip():
         raise UserError(f"{where}: the key 'answer' is missing: write the letter of an option")
     if question.task == FREE_TEXT:
@@ -354,21 +349,13 @@ def read_json_list(file: Path, keys: Sequence[str] = ()) -> list[Fields]:
     Raises:
         UserError: it is neither, or a record lacks a key; names file and record.
     """
-    text = existing(file).read_text(encoding="utf-8")
-    with reported_as(
-        f"{file} is neither a JSON list nor one record a line: {{reason}}", ValueError
-    ):
-        if text.lstrip().startswith("["):
-            rows = json.loads(text)
-        else:
-            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
-    if not rows or not all(isinstance(row, dict) for row in rows):
+    rows = list(records_of(existing(file)))
+    if not rows:
         raise UserError(f"{file} has no records")
-    for number, row in enumerate(rows, 1):
+    for row, where in rows:
         if lost := [key for key in keys if key not in row]:
-            there = ", ".join(row)
-            raise UserError(f"{file}, record {number}: there is no '{lost[0]}'; it has {there}")
-    return rows
+            raise UserError(f"{where}: there is no '{lost[0]}'; it has {', '.join(row)}")
+    return [row for row, _ in rows]
 
 
 def image_in(folder: Path, name: str, file: Path) -> str:

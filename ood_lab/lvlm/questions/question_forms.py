@@ -34,14 +34,12 @@ def in_forms(forms: Forms, ask: Callable[[Form], Iterable[Question]]) -> Questio
     """
     if forms != "both":
         return list(ask(forms))
-    steps = [q for q in ask("cot") if q.reply == "steps"]
-    return [
-        *ask("plain"),
-        *(
-            replace(q, question_id=f"{q.question_id}/{COT}", meta={**q.meta, BESIDE: COT})
-            for q in steps
-        ),
+    steps = [
+        replace(q, question_id=f"{q.question_id}/{COT}", meta={**q.meta, BESIDE: COT})
+        for q in ask("cot")
+        if q.reply == "steps"
     ]
+    return [*ask("plain"), *steps]
 
 
 def apart(questions: Iterable[Question]) -> tuple[Questions, Questions]:

@@ -15,6 +15,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import StrPath
 from ood_lab.common.unicode_names import remark
 from ood_lab.data.sources.file_facts import Facts, content_hashes, file_facts
+from ood_lab.data.sources.image_files import reason
 from ood_lab.data.sources.level_tables import read_levels
 from ood_lab.lvlm.questions.question_files import Questions
 from ood_lab.schema.image_columns import LEVELS
@@ -51,24 +52,18 @@ def with_levels(
     levels: Mapping[Any, Mapping[Any, int]] = known[[*LEVELS]].astype(int).to_dict("index")
     images = sorted({question.image for question in questions if question.image is not None})
     files = [os.path.abspath(source / image) for image in images]
-    results = {
-        image: levels.get(content) or levels.get(file)
-        for image, file, content in zip(
-            images, files, content_hashes(files, cache_dir), strict=True
-        )
+    keys_of_images = zip(images, files, content_hashes(files, cache_dir), strict=True)
+    of_image: dict[str | None, Mapping[Any, int]] = {None: {}} | {
+        image: levels.get(content) or levels.get(file, {})
+        for image, file, content in keys_of_images
     }
-    if missing := [image for image in images if results[image] is None]:
+    if missing := [image for image in images if not of_image[image]]:
         raise UserError(
             f"task.levels={path} has no level for {len(missing):,} of the {len(images):,} images "
             f"of the questions, the first of them '{missing[0]}': "
             "divide a pool that holds these very images"
         )
-    return [
-        question
-        if question.image is None
-        else replace(question, meta={**question.meta, **(results[question.image] or {})})
-        for question in questions
-    ]
+    return [replace(q, meta={**q.meta, **of_image[q.image]}) for q in questions]
 
 
 _SHARE = 8  # of each side: a JPEG that is decoded so small is read to its end all the same
@@ -106,11 +101,9 @@ def _damage(path: str) -> Facts:
         with Image.open(path) as image:
             image.draft("RGB", (image.width // _SHARE, image.height // _SHARE))
             image.load()
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        reason = reason or str(error) or type(error).__name__
-        reason = "not an image" if "cannot identify" in reason else reason
-        return {"error": reason.splitlines()[0]}
+    # Broken files make PIL's readers raise almost anything.
+    except Exception as error:
+        return {"error": reason(error, path)}
     return {"error": ""}
 
 

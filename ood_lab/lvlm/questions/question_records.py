@@ -43,7 +43,8 @@ def records_of(path: Path, pictures: Path | None = None) -> Iterator[tuple[Field
     with reported_as(problem, UnicodeDecodeError):
         text = path.read_text(encoding="utf-8-sig")
     if path.suffix.lower() in (".csv", ".tsv"):
-        yield from _table(path, text, pictures)
+        with reported_as(f"{path} is no table: {{reason}}", csv.Error):
+            yield from _table(path, text, pictures)
     elif text.lstrip().startswith("["):
         for number, record in enumerate(_json(text, str(path)), 1):
             yield _record(record, f"{path}, record {number}")
@@ -61,12 +62,12 @@ def _json(text: str, where: str) -> Any:
         place = "column 1"  # a number with too many digits has no place
         if isinstance(error, json.JSONDecodeError):
             place = f"line {error.lineno}, " * ("\n" in text) + f"column {error.colno}"
-        raise UserError(f"{where}, is not a question: no JSON ({place})") from None
+        raise UserError(f"{where}, is no JSON ({place})") from None
 
 
 def _record(record: Any, where: str) -> tuple[Fields, str]:
     if not isinstance(record, dict):
-        raise UserError(f'{where}, is not a question: write an object such as {{"text": ...}}')
+        raise UserError(f'{where}, is no object such as {{"text": ...}}')
     return record, where
 
 
@@ -77,7 +78,7 @@ def _table(path: Path, text: str, pictures: Path | None) -> Iterator[tuple[Field
         io.StringIO(text, newline=""), delimiter="\t" if path.suffix.lower() == ".tsv" else ","
     )
     images: dict[str, str] = {}
-    while (row := _next(rows, path)) is not None:
+    for row in rows:
         where = f"{path}, line {rows.line_num}"
         if row.get(None):  # type: ignore[call-overload]
             raise UserError(f"{where}, has more cells than the header has columns")
@@ -95,13 +96,6 @@ def _table(path: Path, text: str, pictures: Path | None) -> Iterator[tuple[Field
             record["image"] = shown
             record.pop("image_path", None)
         yield record, where
-
-
-def _next(rows: csv.DictReader[str], path: Path) -> dict[str, str] | None:
-    try:
-        return next(rows, None)
-    except csv.Error as error:
-        raise UserError(f"{path}, line {rows.line_num + 1}, is no row: {error}") from None
 
 
 def _images(

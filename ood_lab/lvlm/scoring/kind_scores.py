@@ -57,16 +57,19 @@ ACCURACIES = {next(iter(metrics)): f"{title}: Acc" for title, metrics in KINDS.v
 
 def by_probability(judgements: pd.DataFrame) -> pd.DataFrame:
     """Answers to multiple choice as the most probable letter; unparsed where none is known."""
-    rows = judgements["task"] == CHOICE
-    known = judgements.get(P_OPTIONS, pd.Series(None, judgements.index, dtype=object))
-    chances = [json.loads(item) if isinstance(item, str) else {} for item in known[rows]]
-    said = [max(item, key=item.__getitem__) if item else None for item in chances]
     table = judgements.assign(correct=judgements["correct"].astype(bool))
-    letters = pd.Series(said, table.index[rows], dtype=object)[table.loc[rows, "status"] != FAILED]
-    table.loc[letters.index, "parsed"] = letters
-    table.loc[letters.index, "status"] = np.where(letters.isna(), UNPARSED, PARSED)
-    table.loc[letters.index, "correct"] = letters == table.loc[letters.index, "truth"]
+    rows = table.index[(table["task"] == CHOICE) & (table["status"] != FAILED)]
+    chances = table.get(P_OPTIONS, pd.Series(dtype=object)).reindex(rows)
+    letters = chances.map(_most_probable, na_action="ignore")
+    table.loc[rows, "parsed"] = letters.where(letters.notna(), None)
+    table.loc[rows, "status"] = np.where(letters.isna(), UNPARSED, PARSED)
+    table.loc[rows, "correct"] = letters == table.loc[rows, "truth"]
     return table
+
+
+def _most_probable(options: str) -> str:
+    chances: dict[str, float] = json.loads(options)
+    return max(chances, key=chances.__getitem__)
 
 
 def by_text(judgements: pd.DataFrame, matching: Matching, model: TextModel | None) -> pd.DataFrame:
@@ -83,15 +86,14 @@ def by_text(judgements: pd.DataFrame, matching: Matching, model: TextModel | Non
     if not rows.any():
         return judgements
 
-    def right(row: pd.Series) -> bool:
-        answers, said = str(row["truth"]).split("\n"), str(row["parsed"])
-        if row["status"] != PARSED:
-            return False
-        contained = matching == "contained" and is_right(said, answers)
-        return contained or bare(said) in map(bare, answers)
+    def right(status: str, parsed: object, truth: object) -> bool:
+        answers, text = str(truth).split("\n"), str(parsed)
+        contained = matching == "contained" and is_right(text, answers)
+        return status == PARSED and (contained or bare(text) in map(bare, answers))
 
     table = judgements.assign(correct=judgements["correct"].astype(bool))
-    table.loc[rows, "correct"] = table[rows].apply(right, axis=1).astype(bool)
+    columns = table.loc[rows, ["status", "parsed", "truth"]].itertuples(index=False)
+    table.loc[rows, "correct"] = [right(*row) for row in columns]
     if matching != READER or model is None:
         return table
     shown = table[rows & (table["status"] == PARSED) & ~table["correct"]]

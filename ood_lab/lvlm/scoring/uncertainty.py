@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -57,10 +57,9 @@ def uncertainty_rows(
         part = of_set(rows, split, every)
         if not len(part):
             continue
-        results = {"auroc_errors": _estimate(part, _errors, resampling)}
+        results = {"auroc_errors": _estimate(part, "wrong", (False, True), resampling)}
         if split not in (id_split, every) and (rows["split"] == id_split).any():
-            against = partial(_against_id, id_split=str(id_split), split=split)
-            results["auroc_ood"] = _estimate(rows, against, resampling)
+            results["auroc_ood"] = _estimate(rows, "split", (id_split, split), resampling)
         of = of_set(asked, split, every)
         yield from estimate_rows({"split": split}, results, part["pair_id"].nunique(), of)
 
@@ -76,9 +75,14 @@ def answered(judgements: pd.DataFrame) -> pd.DataFrame:
 
 
 def _estimate(
-    rows: pd.DataFrame, value: Callable[[pd.DataFrame], float], resampling: Resampling
+    rows: pd.DataFrame, column: str, groups: tuple[Any, Any], resampling: Resampling
 ) -> Estimate:
-    """A value of these answers, and its interval from resamples of their pairs."""
+    """AUROC of the doubt of two groups of a column, the second higher, with pairs resampled."""
+
+    def value(rows: pd.DataFrame) -> float:
+        lower, higher = (rows.loc[rows[column] == group, "doubt"].to_numpy() for group in groups)
+        return float(auroc(lower, higher)) if len(lower) and len(higher) else float("nan")
+
     codes, pairs = pd.factorize(rows["pair_id"])
     members = np.split(np.argsort(codes, kind="stable"), np.bincount(codes).cumsum()[:-1])
     rng = np.random.default_rng(resampling.seed)
@@ -91,19 +95,3 @@ def _estimate(
         return Estimate(point)
     low, high = percentile_interval(np.array(draws), len(pairs))
     return Estimate(point, float(low), float(high))
-
-
-def _between(lower: pd.Series, higher: pd.Series) -> float:
-    if lower.empty or higher.empty:
-        return float("nan")
-    return float(auroc(lower.to_numpy(), higher.to_numpy()))
-
-
-def _errors(rows: pd.DataFrame) -> float:
-    wrong, doubts = rows["wrong"], rows["doubt"]
-    return _between(doubts[~wrong], doubts[wrong])
-
-
-def _against_id(rows: pd.DataFrame, id_split: str, split: str) -> float:
-    splits, doubts = rows["split"], rows["doubt"]
-    return _between(doubts[splits == id_split], doubts[splits == split])

@@ -8,8 +8,9 @@ from local_server import LocalServer
 from PIL import Image
 
 from ood_lab.common.files import read_table
-from ood_lab.lvlm.answers.answer_files import Answer
+from ood_lab.lvlm.answers.answer_requests import answer_of
 from ood_lab.lvlm.answers.open_answer_reader import parsers_of, read_by_reader
+from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.questions.question_files import Question, read_questions, write_questions
 
 #: Reply, what the reader says of it (None: it is not asked), and what counts in the end.
@@ -115,7 +116,7 @@ def test_the_reader_reads_counts_and_choices_too():
         for n, (name, *_) in enumerate(rows)
     ]
     answers = {
-        f"q{n}": Answer("k", f"q{n}", name, None, "h", "", reply, "B")
+        f"q{n}": answer_of(Question(f"q{n}", name, None, "", "B"), "h", {}, Reply("k", reply))
         for n, (name, reply, _, _) in enumerate(rows)
     }
     model = Reads({reply: says for _, reply, says, _ in rows if says})

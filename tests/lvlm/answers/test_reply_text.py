@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from ood_lab.lvlm.answers.answer_files import Answer
-from ood_lab.lvlm.answers.answer_requests import recorded_answers
+from ood_lab.lvlm.answers.answer_requests import answer_of, recorded_answers
 from ood_lab.lvlm.answers.judgements import PARSED, UNPARSED, judge, sizes_of
 from ood_lab.lvlm.captions.caption_rules import CaptionRules
 from ood_lab.lvlm.captions.caption_scoring import caption_table
 from ood_lab.lvlm.captions.nouns import Lexicon
+from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.parsers import PARSERS
 from ood_lab.lvlm.parsers.reply_text import read, with_known_tags, without_reasoning
 from ood_lab.lvlm.questions.question_files import GENERATIVE, Question
@@ -78,7 +78,12 @@ def test_a_cut_reply_counts_where_nothing_that_follows_can_change_it(parser, rep
 
 
 def answer(name, response, reason="stop"):
-    return Answer("k", name, "yes_no", None, "h", "Is it?", response, "no", finish_reason=reason)
+    return answer_of(
+        Question(name, "yes_no", None, "Is it?", "no"),
+        "h",
+        {},
+        Reply("k", response, finish_reason=reason),
+    )
 
 
 @pytest.mark.parametrize("response", ["", "<think>A dog and", "[THINK]A dog.[/THINK]"])

@@ -104,7 +104,7 @@ def test_replies_are_those_of_plain_generate(name, images, tmp_path):
     assert len({expected[each.key] for each in requests[:12]}) > 2
     for replies in found.values():
         for key, reply in replies.items():
-            said = reply.text if reply.error is None else reply.error.split(":")[0].split()[-1]
+            said = reply.response if reply.error is None else reply.error.split(":")[0].split()[-1]
             assert said == expected[key], (key, reply)
     for key, one in found[1].items():
         assert found[8][key].p_yes == pytest.approx(one.p_yes, abs=1e-4)
@@ -143,7 +143,7 @@ def test_features_that_say_something_else_are_not_used(images, tmp_path, monkeyp
     folder = str(build("llava", tmp_path / "llava"))
     requests = asked(images)[: 2 * len(TEXTS)]
     expected = {
-        reply.key: reply.text
+        reply.key: reply.response
         for reply in TransformersChat(folder, batch_size=1, max_new_tokens=TOKENS).ask(requests)
     }
 
@@ -153,6 +153,6 @@ def test_features_that_say_something_else_are_not_used(images, tmp_path, monkeyp
     monkeypatch.setattr("ood_lab.lvlm.chat.transformers.features_of", wrong)
     chat = TransformersChat(folder, batch_size=6, max_new_tokens=TOKENS)
     with caplog.at_level("INFO"):
-        found = {reply.key: reply.text for reply in chat.ask(requests)}
+        found = {reply.key: reply.response for reply in chat.ask(requests)}
     assert found == expected
     assert "features of images are not used again" in caplog.text

@@ -7,32 +7,31 @@ from small_concepts import SMALL, needs_data
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.concepts.concepts import (
     company,
-    hallucination_graph,
+    graphs_of,
     merged,
     neighbours,
     read_graphml,
     statistics,
     statistics_table,
-    truth_graph,
     write_graphml,
 )
 
 
 def test_frequency_is_the_number_of_images_in_the_clean_rule():
-    graph = truth_graph(SMALL)
+    graph = graphs_of(SMALL)["T"]
     assert graph["dog"]["person"]["frequency"] == 2
     assert graph["person"]["ship"]["frequency"] == 1  # named twice in one image
     assert not nx.number_of_selfloops(graph)
 
 
 def test_hallucination_graph_joins_what_is_there_with_what_is_not():
-    graph = hallucination_graph(SMALL)
+    graph = graphs_of(SMALL)["H"]
     assert graph["person"]["cat"]["frequency"] == 2
     assert graph["sky"]["bird"]["frequency"] == 1
 
 
 def test_nodes_know_their_type_and_attributes():
-    graph = truth_graph(SMALL)
+    graph = graphs_of(SMALL)["T"]
     assert graph.nodes["dog"] == {
         "type": "entity",
         "state": [("wet", "dry")],
@@ -41,7 +40,7 @@ def test_nodes_know_their_type_and_attributes():
 
 
 def test_graphml_comes_back_as_it_was(tmp_path):
-    graph = truth_graph(SMALL)
+    graph = graphs_of(SMALL)["T"]
     write_graphml(graph, tmp_path / "graph.graphml")
     again = read_graphml(tmp_path / "graph.graphml")
     assert dict(again.nodes(data=True)) == dict(graph.nodes(data=True))
@@ -58,7 +57,7 @@ def test_a_file_that_is_no_graph_is_named(tmp_path):
 
 
 def test_merging_adds_frequencies_and_joins_attributes():
-    graph = truth_graph(SMALL)
+    graph = graphs_of(SMALL)["T"]
     both = merged(graph, graph)
     assert both["dog"]["person"]["frequency"] == 4
     assert both.nodes["dog"]["state"] == [("wet", "dry")]
@@ -71,7 +70,7 @@ def test_candidates_are_the_most_frequent_company_that_is_absent():
 
 @needs_data
 def test_statistics_of_amber_in_the_clean_rule(amber):
-    graph = truth_graph(amber)
+    graph = graphs_of(amber)["T"]
     found = statistics(graph)
     assert (found["nodes"], found["edges"], found["self_loops"]) == (315, 4353, 0)
     assert (found["max_frequency"], found["total_frequency"]) == (224, 15225)
@@ -80,12 +79,12 @@ def test_statistics_of_amber_in_the_clean_rule(amber):
 
 
 def test_statistics_table_has_a_row_for_every_graph():
-    table = statistics_table({"T": truth_graph(SMALL), "H": hallucination_graph(SMALL)})
+    table = statistics_table({"T": graphs_of(SMALL)["T"], "H": graphs_of(SMALL)["H"]})
     assert table["graph"].tolist() == ["T", "H"]
     assert {"nodes", "edges", "total_frequency"} <= set(table)
 
 
 def test_neighbours_come_from_both_ends_and_once():
-    graph = truth_graph(SMALL)
+    graph = graphs_of(SMALL)["T"]
     assert neighbours(graph, ("dog", "ship")) == ["person", "sky"]
     assert neighbours(graph, ("nowhere",)) == []

@@ -9,7 +9,7 @@ from small_concepts import SMALL
 from ood_lab.builtin.scenes.generator import SceneRenderer
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
-from ood_lab.lvlm.concepts.concepts import Attribute, truth_graph
+from ood_lab.lvlm.concepts.concepts import Attribute, graphs_of
 from ood_lab.lvlm.image_generation.compositions import Composition, Concept
 from ood_lab.lvlm.image_generation.diffusion import DiffusionGenerator
 from ood_lab.lvlm.image_generation.image_filter import (
@@ -58,7 +58,7 @@ def test_renderer_knows_what_else_is_there():
 
 
 def test_renderer_leaves_out_what_it_cannot_draw():
-    graph = SceneRenderer().drawable(truth_graph(SMALL))
+    graph = SceneRenderer().drawable(graphs_of(SMALL)["T"])
     assert set(graph) == {"dog", "person", "boat"}
     assert graph.nodes["dog"]["state"] == []  # nothing is wet or dry there
     assert graph.nodes["person"]["action"] == [("wave", "stand")]
@@ -199,7 +199,7 @@ def test_confidence_of_an_image_text_model_is_purified():
 
 
 def test_pictures_leave_out_what_is_detected():
-    graph = truth_graph(SMALL)
+    graph = graphs_of(SMALL)["T"]
     order = SceneRenderer(size=64).plan(
         [Composition("standard", "ee", Concept("dog"), Concept("boat"))], seed=0
     )[0]

@@ -12,8 +12,9 @@ import pytest
 from cli import call, run_folders
 from PIL import Image
 
-from ood_lab.lvlm.answers.answer_files import Answer
+from ood_lab.lvlm.answers.answer_requests import answer_of
 from ood_lab.lvlm.answers.judgements import judge
+from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.pages import answers_page
 from ood_lab.lvlm.pages.answers_page import write_answers_page
 from ood_lab.lvlm.pages.benchmark_page import ScoredRun
@@ -154,9 +155,7 @@ def models(tmp_path_factory):
 
     def answers(*replies, **more):
         return {
-            q.question_id: Answer(
-                "", q.question_id, q.task, q.image, "", q.text, r, q.answer, **more
-            )
+            q.question_id: answer_of(q, "", {}, Reply("", r, **more))
             for q, r in zip(asked, replies, strict=True)
         }
 
@@ -233,9 +232,7 @@ def many(tmp_path_factory):
         for n in range(50_000)
     ]
     answers = {
-        q.question_id: Answer(
-            "", q.question_id, "yes_no", q.image, "", q.text, "No" if n % 300 == 0 else "Yes", "yes"
-        )
+        q.question_id: answer_of(q, "", {}, Reply("", "No" if n % 300 == 0 else "Yes"))
         for n, q in enumerate(asked)
     }
     scored = ScoredRun(folder, folder, pd.DataFrame(), {}, {}, RECORD)

@@ -116,7 +116,7 @@ def test_every_conversation_is_learned_in_an_epoch(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "neither a JSON list nor one record a line"),
+        ("{", "line 1, is no JSON"),
         ('{"question": 1}', "entry 1, has neither messages nor conversations"),
         ('{"image": "no.png", "conversations": []}', r"there is no image .*no\.png"),
         ("", "has no records"),
@@ -125,9 +125,9 @@ def test_every_conversation_is_learned_in_an_epoch(tmp_path):
         (chat("human", text="<image>?"), "names 0 images and shows 1 in its text"),
         (chat("human", text="<image><image>", image="f.jsonl"), "names 1 images and shows 2"),
         (chat("gpt", image="f.jsonl"), "an image belongs to a turn of the user"),
-        (chat("human", "gpt", text=""), "or an empty one"),
-        (chat("human", "gpt", image={"bytes": ""}), "with the path of an image: TypeError"),
-        ('"text"', "has no records"),
+        (chat("human", "gpt", text=""), "an empty turn of the assistant"),
+        (chat("human", "gpt", image={"bytes": ""}), "give the path of the image, not dict"),
+        ('"text"', "line 1, is no object"),
     ],
 )
 def test_files_of_another_form_are_one_line(tmp_path, content, message):

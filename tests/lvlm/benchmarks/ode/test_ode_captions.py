@@ -28,6 +28,10 @@ def rules(**more):
     return CaptionRules(words, SMALL.associates, safe_words=("line",), **more)
 
 
+def published(concepts):
+    return CaptionRules(frozenset(concepts.vocabulary), concepts.associates, concepts.safe_words)
+
+
 def test_associates_stand_for_their_object():
     verdict = rules().judge(["people", "man", "ship"], ["boat", "person"], [])
     assert verdict.covered == {0, 1}
@@ -72,7 +76,7 @@ def test_check_vector_of_amber(amber):
     total = np.zeros(8, int)
     for number, words in NOUNS.items():
         truth, hallu = amber.truth[number - 1], amber.hallu[number - 1]
-        verdict = CaptionRules.of(amber).judge(words.split(), truth, hallu)
+        verdict = published(amber).judge(words.split(), truth, hallu)
         total += verdict.counts(len(truth), len(hallu))
     assert total.tolist() == [5, 15, 9, 20, 3, 15, 1, 3]
     assert amber_caption_metrics(total) == {"chair": 33.3, "cover": 45.0, "hal": 66.7, "cog": 20.0}
@@ -118,7 +122,7 @@ def test_a_missing_nltk_is_named():
 def test_the_plurals_of_a_vocabulary_are_made_once_for_all_captions(amber):
     rng, words = np.random.default_rng(0), amber.vocabulary
     nouns.word_forms.cache_clear()
-    lexicon, judge = Lexicon(), CaptionRules.of(amber).judge
+    lexicon, judge = Lexicon(), published(amber).judge
     counts = []
     for truth, hallu in zip(amber.truth, amber.hallu, strict=True):
         caption = " and ".join(rng.choice([*words, *truth, *hallu], 15))

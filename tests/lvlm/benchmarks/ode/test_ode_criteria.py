@@ -7,9 +7,9 @@ from ood_lab.common.errors import UserError
 from ood_lab.lvlm.benchmarks.amber.concepts import AmberConcepts
 from ood_lab.lvlm.benchmarks.ode import criteria
 from ood_lab.lvlm.benchmarks.ode.criteria import Fictional, LongTail, Random, Standard
-from ood_lab.lvlm.concepts.concepts import Pair, distance, frequency, read_graphml, truth_graph
+from ood_lab.lvlm.concepts.concepts import Pair, distance, frequency, graphs_of, read_graphml
 
-GRAPH = truth_graph(SMALL)
+GRAPH = graphs_of(SMALL)["T"]
 ALL = [Standard(), LongTail(0, 3), Random(), Fictional()]
 
 
@@ -65,7 +65,7 @@ def test_random_pairs_come_from_everywhere():
 
 @needs_data
 def test_most_frequent_pairs_of_amber(amber):
-    graph = truth_graph(amber)
+    graph = graphs_of(amber)["T"]
     pairs = Standard().select(graph, 26, seed=0)
     found = [(f"{p.first}-{p.second}", frequency(graph, p)) for p in pairs]
     ee, ev = found[:26], found[26:]
@@ -119,7 +119,7 @@ def test_every_published_pair_is_reproduced(name):
 
 @needs_data
 def test_a_criterion_looks_at_every_pair_once(monkeypatch):
-    graph = truth_graph(AmberConcepts(str(SHARED)).read())
+    graph = graphs_of(AmberConcepts(str(SHARED)).read())["T"]
     looks, known = [], criteria.frequency
     monkeypatch.setattr(criteria, "frequency", lambda *of: looks.append(of) or known(*of))
     for criterion in (Standard(), LongTail(), Random(), Fictional()):

@@ -7,7 +7,7 @@ from small_concepts import SHARED, SMALL, needs_data
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.benchmarks.ode.published_files import read_pictures
 from ood_lab.lvlm.benchmarks.ode.queries import questions_of
-from ood_lab.lvlm.concepts.concepts import Attribute, Pair, truth_graph
+from ood_lab.lvlm.concepts.concepts import Attribute, Pair, graphs_of
 from ood_lab.lvlm.image_generation.compositions import Composition, Concept, compose
 from ood_lab.lvlm.image_generation.pictures import AnnotatedPicture, write_pictures
 
@@ -88,7 +88,7 @@ def test_published_queries_are_asked_to_the_letter():
 
 
 def test_attributes_are_drawn_with_the_pair_and_swapped_only_by_chance_criteria():
-    graph, pairs = truth_graph(SMALL), [Pair("dog", "person", "ee")]
+    graph, pairs = graphs_of(SMALL)["T"], [Pair("dog", "person", "ee")]
     (standard,) = compose(pairs, graph, "standard", False, seed=0)
     assert standard.first == Concept("dog", Attribute("wet", "dry"), Attribute("run", "sit"))
     assert standard.second.state is None

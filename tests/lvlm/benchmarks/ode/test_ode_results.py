@@ -57,7 +57,8 @@ def answers(replies):
 
 def tables(replies):
     given = answers(replies)
-    captions = caption_table(QUESTIONS, given, CaptionRules.of(SMALL), Lexicon())
+    rules = CaptionRules(SMALL.vocabulary, SMALL.associates, SMALL.safe_words)
+    captions = caption_table(QUESTIONS, given, rules, Lexicon())
     judged = judge([q for q in QUESTIONS if q.task != GENERATIVE], given)
     return captions, judged
 

@@ -8,10 +8,11 @@ import pytest
 
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
-from ood_lab.lvlm.answers.answer_files import Answer
+from ood_lab.lvlm.answers.answer_requests import answer_of
 from ood_lab.lvlm.answers.judgements import judge
 from ood_lab.lvlm.benchmarks.oodbench.question_building import WORDINGS, questions_of
 from ood_lab.lvlm.benchmarks.oodbench.scoring import bap_table, contrasts, results_of
+from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.scoring.yes_no_scores import pair_table
 
 
@@ -45,10 +46,8 @@ def pairs(*rows):
 
 
 def answer(question, text, error=None, p_yes=None):
-    return Answer(
-        "k", question.question_id, question.task, question.image, "h", question.text, text,
-        question.answer, p_yes=p_yes, error=error,
-    )  # fmt: skip
+    reply = Reply("k", text, p_yes=p_yes, error=error)
+    return answer_of(question, "h", {}, reply)
 
 
 def test_the_wording_is_that_of_the_paper():

@@ -168,41 +168,14 @@ def columns_for(detectors: Detectors, fitted_on: str | None = None) -> list[Bank
     return [
         column
         for d in detectors.values()
-        if (column := d.extraction_hook) is not None and (evaluated or d.fit_split == split)
+        if (column := d.extraction_hook) is not None
+        and (fitted_on is None or d.fit_split == fitted_on)
     ]
 
 
 def moments_for(detectors: Detectors, split: str) -> set[str]:
     """What the detectors that are fitted on this split learn from it in sums."""
     return {part for d in detectors.values() if d.fit_split == split for part in d.moments}
-
-
-@dataclass(frozen=True, kw_only=True)
-class PassPlan:
-    """What passes through a network, in addition to ID test and what detectors are fitted on.
-
-    Attributes:
-        evaluated: sets that are scored, too.
-        selection: sets that settings are chosen on, and others whose features are read.
-        of_test: columns that are computed also on ID test.
-        images: sets that are made of ID test, whose transform they get.
-    """
-
-    evaluated: Sequence[str]
-    selection: Sequence[str] = ()
-    of_test: Columns = ()
-    images: Sequence[ImageDataset] = ()
-
-    def columns(self, detectors: Detectors) -> dict[str, list[BankColumn]]:
-        """What is computed in the pass over each split."""
-        fitted_on = {d.fit_split for d in detectors.values()}
-        columns = {}
-        for split in dict.fromkeys(["train", "val", "test", *self.evaluated, *self.selection]):
-            scored = split == "test" or split in self.evaluated
-            if scored or split in fitted_on or split in self.selection:
-                of_test = self.of_test if split == "test" else ()
-                columns[split] = [*columns_for(detectors, split, scored), *of_test]
-        return columns
 
 
 def fill(
@@ -215,7 +188,10 @@ def fill(
 ) -> None:
     """Passes the images of the parts that are missing."""
     trainer = passes.trainer
-    missing, n = files_to_make(trainer, files), len(files.parts.numbers)
+    # Before the first pass has connected the processes each looks for itself, and as nobody
+    # writes before, finds the same.
+    join(trainer)
+    missing, n = agreed(trainer, files.missing()), len(files.parts.numbers)
     if trainer.global_rank == 0 and len(missing) < n:
         log.info("%s of %d are there already", counted(n - len(missing), "part"), n)
     if missing:

@@ -16,7 +16,7 @@ from lightning.pytorch import Trainer
 
 from ood_lab.common.english import counted
 from ood_lab.common.errors import UserError
-from ood_lab.common.file_records import text_sha256
+from ood_lab.common.file_records import json_sha256
 from ood_lab.features.bank import TILES, FeatureBank, weight_and_bias
 from ood_lab.features.bank_identity import FORMAT, NetworkIdentity, transform_text, versions
 from ood_lab.features.bank_store import BASE, BankStore, FeatureWriter, load
@@ -85,8 +85,7 @@ class NetworkPasses:
             "precision": precision,
             "versions": versions(),
         }
-        text = json.dumps({**parts, "format": FORMAT}, sort_keys=True)
-        key = text_sha256(text)[:32]
+        key = json_sha256({**parts, "format": FORMAT})[:32]
         return BankRecord.model_validate({"key": key, "dataset": images.name, **parts})
 
     def bank(

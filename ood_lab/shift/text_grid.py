@@ -26,7 +26,7 @@ def imagenet21k_labels() -> list[str]:
     from timm.data import ImageNetInfo
 
     descriptions = ImageNetInfo("imagenet-22k").label_descriptions()
-    return list(dict.fromkeys(text.split(",")[0].strip() for text in descriptions))
+    return distinct(text.split(",")[0].strip() for text in descriptions)
 
 
 def imagenet_templates() -> list[str]:

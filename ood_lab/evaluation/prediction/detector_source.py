@@ -47,6 +47,7 @@ from ood_lab.evaluation.split_features import (
 from ood_lab.features.bank import Banks, FeatureBank
 from ood_lab.features.bank_identity import transform_text
 from ood_lab.features.cached_extraction import NetworkPasses
+from ood_lab.features.image_groups import group_count
 from ood_lab.metrics import threshold_at_tpr
 
 

@@ -24,7 +24,7 @@ from ood_lab.evaluation.prediction.prediction_tables import (
 from ood_lab.evaluation.prediction.table_parts import PartFiles
 from ood_lab.evaluation.prediction.unlabelled_images import ReadableImages
 from ood_lab.evaluation.shift.statistics_column import IDRange, StatisticsColumn
-from ood_lab.evaluation.split_features import fill, hooks_of
+from ood_lab.evaluation.split_features import columns_for, fill
 from ood_lab.features.cached_extraction import NetworkPasses
 from ood_lab.features.extraction_hooks import TilesColumn
 from ood_lab.features.extraction_pass import DatasetParts

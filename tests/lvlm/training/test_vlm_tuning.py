@@ -125,8 +125,8 @@ def test_every_conversation_is_learned_in_an_epoch(tmp_path):
         (chat("human", text="<image>?"), "names 0 images and shows 1 in its text"),
         (chat("human", text="<image><image>", image="f.jsonl"), "names 1 images and shows 2"),
         (chat("gpt", image="f.jsonl"), "an image belongs to a turn of the user"),
-        (chat("human", "gpt", text=""), "an empty turn of the assistant"),
-        (chat("human", "gpt", image={"bytes": ""}), "give the path of the image, not dict"),
+        (chat("human", "gpt", text=""), "or an empty one"),
+        (chat("human", "gpt", image={"bytes": ""}), "with the path of an image: TypeError"),
         ('"text"', "line 1, is no object"),
     ],
 )

@@ -138,5 +138,5 @@ def cell_counts(covariate: ArrayLike, semantic: ArrayLike, shape: tuple[int, int
         ``[covariate, semantic] int64``, which sums to N.
     """
     counts = np.zeros(shape, np.int64)
-    np.add.at(counts, (covariate, semantic), 1)
+    np.add.at(counts, (np.asarray(covariate), np.asarray(semantic)), 1)
     return counts

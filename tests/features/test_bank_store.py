@@ -122,9 +122,9 @@ def test_a_killed_pass_leaves_nothing_that_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(FeatureWriter, "shard_bytes", 300)
     root = tmp_path / "killed"
     killed(lambda: run(root, fatal=PRIME - 2))
-    assert list(root.glob(".partial/*/base-*"))
+    assert list(root.glob(".partial/*/rows-*"))
     assert not list(root.glob("*/manifest.json"))
-    written = {p.name: p.stat().st_mtime_ns for p in root.glob(".partial/*/base-*")}
+    written = {p.name: p.stat().st_mtime_ns for p in root.glob(".partial/*/rows-*")}
     again = run(root)
     assert_same(again, undisturbed)
     assert not list(root.glob(".partial/*"))

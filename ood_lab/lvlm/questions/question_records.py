@@ -80,7 +80,7 @@ def _table(path: Path, text: str, pictures: Path | None) -> Iterator[tuple[Field
     images: dict[str, str] = {}
     for row in rows:
         where = f"{path}, line {rows.line_num}"
-        if row.get(None):  # type: ignore[call-overload]
+        if row.get(None):
             raise UserError(f"{where}, has more cells than the header has columns")
         record: Fields = {k: v for k, v in row.items() if v is not None and v.strip()}
         if not record:

@@ -25,6 +25,7 @@ from ood_lab.api.detector_settings import (
 )
 from ood_lab.api.feature_banks import TARGETS, Features, banks_of
 from ood_lab.api.loader_checks import shared_rows
+from ood_lab.common.arguments import check_values
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_csv
 from ood_lab.common.hints import check_known
@@ -43,7 +44,7 @@ from ood_lab.evaluation.shift.statistics_column import StatisticsColumn, statist
 from ood_lab.evaluation.split_features import split_by_reason
 from ood_lab.features.bank import Banks, FeatureBank, other_network
 from ood_lab.features.image_groups import group_count, with_groups
-from ood_lab.metrics import CAUSE, PositiveClass, map_of
+from ood_lab.metrics import CAUSE, Evaluation, PositiveClass, map_of
 from ood_lab.models.head_kind import OF_NETWORKS
 from ood_lab.report.detection.detection_page import detection_blocks, write_report
 from ood_lab.report.detection.detection_tables import main_table
@@ -212,15 +213,16 @@ def evaluate(
     """
     csid, tuning_ood = csid or {}, tuning_ood or {}
     _check_names(ood, csid, tuning_ood)
+    check_values(Evaluation, {"n_bootstrap": n_bootstrap}, "evaluate")
     of_val = {} if val is None else {"val": val}
     of_train, sets = banks_of(train, {"test": test, **csid, **ood, **tuning_ood, **of_val})
     banks = _several_labels({"train": of_train, **sets})
+    _check_one_head(banks)
     sets, copies = with_groups(banks), NearCopies()
     if all(bank.groups is None for bank in banks.values()):
         remedy = "groups=range(n) in features_from_arrays counts every image."
         sets, copies = with_scenes(sets, remedy)
     of_train, of_test = sets["train"], sets["test"]
-    _check_one_head(sets)
     shared = list(shared_rows([*ID_SPLITS, *csid], sets))
     if val is None:
         n = max(1, round(VAL_SHARE * group_count(of_train)))

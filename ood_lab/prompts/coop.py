@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from ood_lab.common.errors import UserError
 from ood_lab.common.grouping import with_keys
 from ood_lab.common.tensor_arithmetic import full_precision
 from ood_lab.common.tensor_file import Batch
@@ -105,6 +106,10 @@ class CoOp(PromptLearner):
         if not self.cache_views:
             return
         data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        if data is None:
+            raise UserError(
+                "model.classifier.cache_views=true needs a DataModule: fit with datamodule=..."
+            )
         encode = self.backbone.clip.encode_image
         parts = [encode(b["image"].to(self.device)) for b in data.predict_loader("train")]
         self._views = torch.cat(parts)

@@ -180,7 +180,7 @@ def _rows(run: FinishedRun, label: str) -> pd.DataFrame:
     rows = whole(run.results)
     rows = rows[rows["unparsed"] == rows["unparsed"].iloc[0]]  # the way that comes first
     before = run.record.division.get("pairs") or {}
-    initial = [before.get(split) if split != "id" else None for split in rows["split"]]
+    initial = rows["split"].map(before).where(rows["split"] != "id").astype(float)
     number = len(run.config.get("image_text") or {})
     return rows.assign(setting=label, initial_pairs=initial, detectors=number)
 

@@ -277,6 +277,12 @@ def test_arrays_name_their_network_and_biases_count():
         run(arrays("a"), arrays("a"), {"far": arrays("b")})
     with pytest.raises(UserError, match="far have another head"):
         run(arrays(), arrays(), {"far": arrays(bias=0.5)})
+    x, y = rng.random((60, 8)), np.arange(60) % 3
+    bank, narrow = ood_lab.features_from_arrays(x, y), ood_lab.features_from_arrays(x[:, :7])
+    with pytest.raises(UserError, match="the set far has 7 features"):
+        run(bank, bank, {"far": narrow}, detectors=["knn"])
+    with pytest.raises(UserError, match=r"evaluate\.n_bootstrap=0: give"):
+        run(bank, bank, {"far": bank}, n_bootstrap=0)
 
 
 def test_rows_that_two_sets_share_are_named(caplog):

@@ -77,8 +77,9 @@ def runs_by_model(own: str, runs: Iterable[Path]) -> dict[str, Path]:
     """Run folders by the name of their model, none of them that of the ``own`` one."""
     results: dict[str, Path] = {}
     for run in runs:
-        name = model_name(RunRecord.read(run).lvlm)
-        results[f"{name} ({run.parent.name})" if name in (own, *results) else name] = run
+        name, place = model_name(RunRecord.read(run).lvlm), run.parent.name
+        names = (name, f"{name} ({place})", f"{name} ({place}/{run.name})")
+        results[next((n for n in names if n not in (own, *results)), names[-1])] = run
     return results
 
 

@@ -194,7 +194,9 @@ def values_explained() -> Iterator[None]:
     """Reports a value that is missing or cannot be resolved as a user error."""
     try:
         yield
-    except (MissingMandatoryValue, InterpolationToMissingValueError) as error:
+    except MissingMandatoryValue as error:
+        raise UserError(f"give a value to {error.full_key}=...") from error
+    except InterpolationToMissingValueError as error:
         key = re.search(r"Missing mandatory value: (\S+)", str(error))
         raise UserError(f"give a value to {key[1] if key else error}=...") from error
     except InterpolationResolutionError as error:

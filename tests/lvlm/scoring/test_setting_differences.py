@@ -1,11 +1,14 @@
 """Differences between settings: of the pairs that both ask about, and of pairs of their own."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from ood_lab.common.random_streams import Resampling
 from ood_lab.lvlm.benchmarks.oodbench.scoring import setting_differences
+from ood_lab.lvlm.scoring.answer_differences import runs_by_model
 
 
 def answers(right, first, split="ood_h"):
@@ -58,3 +61,12 @@ def test_a_split_that_one_setting_lacks_is_left_out():
     more = pd.concat([both, answers(np.array([True, False]), 5, "ood_s")])
     found = setting_differences({"I": more, "II": both}, resampling=Resampling(draws=20))
     assert set(found["split"]) == {"id"}
+
+
+def test_no_run_of_a_model_is_lost(tmp_path):
+    runs = [tmp_path / "a" / "0", tmp_path / "a" / "1", tmp_path / "b" / "0"]
+    for run in runs:
+        run.mkdir(parents=True)
+        (run / "manifest.json").write_text(json.dumps({"lvlm": {"model": "org/one"}}))
+    assert list(runs_by_model("", runs)) == ["one", "one (a)", "one (b)"]
+    assert list(runs_by_model("one", runs)) == ["one (a)", "one (a/1)", "one (b)"]

@@ -415,7 +415,12 @@ def _judged(runs: Mapping[str, FinishedRun]) -> Tables:
 
 def _told_apart(runs: Sequence[tuple[str, Path]]) -> list[str]:
     names = [name for name, _ in runs]
-    return [n if names.count(n) == 1 else f"{n} ({path.parent.name})" for n, path in runs]
+    for parts in (slice(-2, -1), slice(-2, None)):
+        names = [
+            shown if names.count(shown) == 1 else f"{name} ({'/'.join(path.parts[parts])})"
+            for shown, (name, path) in zip(names, runs, strict=True)
+        ]
+    return names
 
 
 def division_flags(folders: Sequence[str], pairs: pd.DataFrame) -> dict[str, Bools]:

@@ -45,6 +45,8 @@ def test_models_of_one_name_are_told_apart_and_a_run_given_twice_counts_once(tmp
     flags = dict.fromkeys([(1, "cat"), (1, "dog")], True)
     first, second = (divided(tmp_path / n / "0", flags, seed=k) for k, n in enumerate("ab"))
     assert list(division_flags([first, second], pairs)) == ["one (a)", "one (b)"]
+    other = divided(tmp_path / "a" / "1", flags, seed=2)
+    assert list(division_flags([first, other], pairs)) == ["one (a/0)", "one (a/1)"]
     assert list(division_flags([first, first], pairs)) == ["one"]
 
 

@@ -151,34 +151,41 @@ class Chance:
         n: images with a label.
         share: of the largest class among them; 0 where there are none.
         label: that class.
+        even: whether all ``classes`` are equally frequent, so that the share is ``1 / classes``.
+        classes: of the network's head.
     """
 
     n: int
     share: float
     label: int
+    even: bool
+    classes: int
 
     @classmethod
     def of(cls, labels: Tensor, classes: int) -> Chance:
-        """Counts ``labels [N]`` of so many classes; -1 is none."""
+        """Counts ``labels [N]``, of which -1 is none."""
         counts = torch.bincount(labels[labels >= 0], minlength=max(classes, 1))
-        n = int(counts.sum())
-        return cls(n, int(counts.max()) / max(n, 1), int(counts.argmax()))
+        n, most = int(counts.sum()), int(counts.max())
+        return cls(n, most / max(n, 1), int(counts.argmax()), most * classes == n, classes)
 
     def reached(self, accuracy: float) -> bool:
         """Whether an accuracy on these images is no better."""
         return at_chance(accuracy, self.n, self.share)
 
     def words(self, names: Sequence[str]) -> str:
-        """``49.0%, the share of the largest class, 'dog'``."""
+        """``33.3% of 3 classes``, or ``49.0%, the share of the largest class, 'dog'``."""
+        if self.even:
+            return f"{self.share:.1%} of {self.classes:,} classes"
         return f"{self.share:.1%}, the share of the largest class, '{names[self.label]}'"
 
 
 def other_order(bank: FeatureBank, names: Sequence[str]) -> str | None:
     """The order of the classes that explains an accuracy at chance; None if none does.
 
-    The permutation of the outputs that is right most often on every second image (Hungarian method
-    on the confusion matrix, Kuhn 1955) has to be far better than chance on the images between
-    them, of which it has seen none.
+    An offset is looked for first: output ``label + k`` for every label, modulo the number of
+    outputs. Otherwise the permutation of the outputs that is right most often on every second
+    image (Hungarian method on the confusion matrix, Kuhn 1955) has to be better than chance on
+    the images between them, of which it has seen none.
 
     Args:
         bank: of the ID test set.
@@ -195,9 +202,15 @@ def other_order(bank: FeatureBank, names: Sequence[str]) -> str | None:
     output = torch.as_tensor(linear_sum_assignment(counts.numpy(), maximize=True)[1])
     held_out = labels[1::2]
     accuracy = float((output[held_out] == predictions[1::2]).double().mean())
-    # The best of many orders is always better than chance.
-    chance = Chance.of(held_out, n)
-    if accuracy < min(3 * chance.share, (1 + chance.share) / 2) or chance.reached(accuracy):
+    offsets = torch.bincount((predictions - labels) % n, minlength=n) / len(labels)
+    k, shifted = int(offsets.argmax()), float(offsets.max())
+    if k and n > 2 and shifted > accuracy - 0.05 and _explains(shifted, labels, n):
+        step = f"{k:,} higher" if k <= n // 2 else f"{n - k:,} lower"
+        return (
+            f"the order of the classes explains it: with every label {step} the accuracy is "
+            f"{shifted:.1%}. Number the labels as the outputs of the network are"
+        )
+    if not _explains(accuracy, held_out, n):
         return None
     moved = [i for i in range(len(names)) if int(output[i]) != i and counts[i, output[i]] > 0]
     shown = [f"'{names[i]}' is output {int(output[i])}" for i in moved]
@@ -205,6 +218,13 @@ def other_order(bank: FeatureBank, names: Sequence[str]) -> str | None:
         f"the order of the classes explains it: in another order the accuracy is {accuracy:.1%} "
         f"({first_of(shown)}). Order the class names as the outputs of the network are"
     )
+
+
+def _explains(accuracy: float, labels: Tensor, classes: int) -> bool:
+    """Whether an order reaches far more than chance, which the best of many orders always does."""
+    chance = Chance.of(labels, classes)
+    least = min(3 * chance.share, (1 + chance.share) / 2)
+    return accuracy >= least and not chance.reached(accuracy)
 
 
 def accuracy_warnings(

@@ -298,7 +298,7 @@ def test_the_warnings_of_a_run(banks, caplog):
         )
     assert "no better than chance" in outcome.warnings[0]
     assert outcome.warnings[0] in caplog.text
-    assert outcome.warnings[0].split(" (")[0] in outcome._repr_html_()
+    assert outcome.warnings[0].split(":")[0] in outcome._repr_html_()
     far = banks["ood"]["far"]  # in the place of ID
     outcome = ood_lab.evaluate(banks["train"], far, {"id": test}, detectors=["msp"], n_bootstrap=9)
     assert "AUROC" in outcome.warnings[0]

@@ -45,11 +45,17 @@ def test_a_collapsed_network_is_at_chance():
     assert "with another learning rate" in warning
 
 
+def test_equal_classes_are_counted_as_such():
+    lost, (warning,) = asked(([0, 1, 2] * 30, [0] * 90))
+    assert lost
+    assert "33.3%, no better than chance (33.3% of 3 classes)" in warning
+
+
 @pytest.mark.parametrize(
     ("order", "said"),
     [
-        ([1, 2, 0], "another order the accuracy is 96.0% ('cat' is output 1, 'dog' is output 2"),
-        ([2, 0, 1], "another order the accuracy is 96.0% ('cat' is output 2, 'dog' is output 0"),
+        ([1, 2, 0], "with every label 1 higher the accuracy is 95.0%"),
+        ([2, 0, 1], "with every label 1 lower the accuracy is 95.0%"),
         ([1, 0, 2], "another order the accuracy is 97.3% ('cat' is output 1, 'dog' is output 0)"),
         ([0, 1, 2], None),
     ],

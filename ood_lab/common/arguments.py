@@ -92,10 +92,13 @@ def check_values(function: Callable[..., Any], values: Settings, key: str) -> No
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     """Hints by parameter; of a class that hands ``**options`` on, those of its parents too."""
     owners: list[Callable[..., Any]] = [function]
-    # A dataclass is read itself: the fields of its parents have hints of other modules.
-    if inspect.isclass(function) and "__dataclass_fields__" not in vars(function):
-        parents = reversed(inspect.getmro(function))
-        owners = [vars(p)["__init__"] for p in parents if "__init__" in vars(p)]
+    if inspect.isclass(function):
+        # A dataclass is read itself: the fields of its parents have hints of other modules.
+        owners = [
+            parent if "__dataclass_fields__" in vars(parent) else vars(parent)["__init__"]
+            for parent in reversed(inspect.getmro(function))
+            if "__init__" in vars(parent)
+        ]
     # A class may take its options from the fields of others.
     groups = getattr(function, "OPTIONS", ()) if inspect.isclass(function) else ()
     hints: dict[str, Any] = {}

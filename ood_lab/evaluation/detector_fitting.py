@@ -89,7 +89,7 @@ def each_that_works(
 
 
 def none_works(refused: Reasons) -> UserError:
-    """The error where every chosen detector is refused, with the reason for each."""
+    """The error where no chosen detector can be scored, with the reason for each."""
     reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
     return UserError(f"no chosen detector works here. {reasons}")
 

@@ -3,15 +3,18 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from inspect import Parameter, signature
 from pathlib import Path
 
 import pytest
 from composed_nodes import check_composed, job_of, of_papers
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
+from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.api.detector_settings import chosen_detectors
+from ood_lab.common.arguments import hints_of
 from ood_lab.detectors.base import COSTS
 from ood_lab.detectors.own_score import OwnScore
 from ood_lab.run.commandline.composition import leaves
@@ -210,3 +213,27 @@ def test_a_run_hash_leaves_out_what_is_listed_and_nothing_else():
     assert {"callbacks.ema.decay", "callbacks.best.monitor", "trainer.precision"} <= seen
     unused = [n for n in NEUTRAL if not any(f"{key}.".startswith(f"{n}.") for key in seen)]
     assert not unused
+
+
+_REST = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+
+
+def targets_of(node):
+    """The names of the classes and functions of this package that a file of conf builds."""
+    if isinstance(node, dict):
+        target = node.get("_target_")
+        yield from [target] if str(target).startswith("ood_lab.") else []
+        node = list(node.values())
+    for part in node if isinstance(node, list) else ():
+        yield from targets_of(part)
+
+
+def test_the_value_of_every_setting_can_be_checked():
+    """What has no hint that can be read from outside would take any value without a word."""
+    files = map(OmegaConf.load, Path("conf").rglob("*.yaml"))
+    nodes = [OmegaConf.to_container(file, resolve=False) for file in files]
+    targets = {name for node in nodes for name in targets_of(node)}
+    assert len(targets) > 150
+    for target in map(get_object, sorted(targets)):
+        named = [p for p in signature(target).parameters.values() if p.kind not in _REST]
+        assert {p.name for p in named} <= set(hints_of(target)), target

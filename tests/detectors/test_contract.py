@@ -134,7 +134,9 @@ def test_the_memory_estimate_is_checked_before_a_fit(name):
     need = detector.fit_memory(10_000, 512, 100)
     check_memory(detector, 10_000, 512, 100, need)
     if need:
-        with pytest.raises(UserError, match=f"{type(detector).__name__}.*GB; limit .* GB: "):
+        with pytest.raises(
+            UserError, match=f"{type(detector).__name__} takes .* GB for .*; limit .* GB: "
+        ):
             check_memory(detector, 10_000, 512, 100, need // 2)
 
 

@@ -27,8 +27,8 @@ _HELD_BACK, _UNDER_WAY = 2**13, 32
 class Answer(Reply):
     """The reply of a vision-language model to a question.
 
-    What it means is not kept here: parsers can be changed without asking again. One with an
-    ``error`` is asked for again by the next run.
+    What it means is not kept here: parsers can be changed without asking again. The next run
+    repeats one with an ``error``.
 
     Args:
         key: hash of everything that can change the reply, see :func:`answer_key`.

@@ -314,8 +314,8 @@ def _check_outputs(backbone: WrappedBackbone, num_classes: int | None) -> None:
     raise UserError(
         f"{what} has {outputs} outputs, but the data has {num_classes} classes: "
         f"model.net.KEY={num_classes} builds one for them, with KEY as its class calls their "
-        "number. eval.py without ckpt scores this head unchanged, of a network of your own with "
-        "model.weights=FILE, or model.pretrained=true where it comes with weights"
+        "number. eval.py without ckpt scores this head unchanged, with model.weights=FILE or, "
+        "where the network has weights, model.pretrained=true"
     )
 
 

@@ -50,14 +50,14 @@ def test_safe_words_count_in_the_denominator_only():
 
 def test_a_named_candidate_is_marked_and_flagged():
     verdict = rules().judge(["cat"], ["dog"], ["sun", "cat"])
-    assert (verdict.marked, verdict.flagged) == ({1}, ("cat",))
+    assert (verdict.marked, verdict.flagged) == ({1}, ["cat"])
 
 
 def test_synonyms_cover_or_mark():
     judge = rules(similarity=Synonyms()).judge
     assert judge(["vessel"], ["boat"], []).covered == {0}
     verdict = judge(["kitten"], ["dog"], ["cat"])
-    assert (verdict.marked, verdict.flagged) == ({0}, ("kitten",))
+    assert (verdict.marked, verdict.flagged) == ({0}, ["kitten"])
 
 
 def test_no_truth_covers_nothing():

@@ -153,7 +153,7 @@ def test_a_training_file_is_no_benchmark_and_the_other_way_round(tmp_path):
     [
         ("[", "is no whole JSON"),
         ("{}", "is not ORIC's benchmark"),
-        ('[{"id": 1}]', "missing required field 'image'"),
+        ('[{"id": 1}]', "missing required field `image`"),
         (
             '[{"id": 1, "image": "a", "target_object": "b", "problem": ["c"], "solution": "m"}]',
             "enum value 'm'",

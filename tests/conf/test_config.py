@@ -230,7 +230,7 @@ def targets_of(node):
 
 def test_the_value_of_every_setting_can_be_checked():
     """What has no hint that can be read from outside would take any value without a word."""
-    files = map(OmegaConf.load, Path("conf").rglob("*.yaml"))
+    files = map(OmegaConf.load, CONF.rglob("*.yaml"))
     nodes = [OmegaConf.to_container(file, resolve=False) for file in files]
     targets = {name for node in nodes for name in targets_of(node)}
     assert len(targets) > 150

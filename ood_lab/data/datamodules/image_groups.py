@@ -110,11 +110,11 @@ def group_names(
         raise UserError(f"{key}={by}: {of} has no column '{by}' ({near}): {_KINDS}")
     else:
         names = pd.Series(None, paths.index, object)
-    alone = int(names.isna().sum())
-    if required and alone == len(table):
+    ungrouped = int(names.isna().sum())
+    if required and ungrouped == len(table):
         raise UserError(f"{key}={by} matches no image of {of}, as '{paths.iat[0]}': {_KINDS}")
-    if alone:
-        without = f"{counted(alone, 'image')} of {of} without a group, each its own"
+    if ungrouped:
+        without = f"{counted(ungrouped, 'image')} of {of} without a group, each its own"
         tell(f"{key}={by}: {without}", doubtful=required)
     return names.fillna(paths).to_numpy(object)
 

@@ -212,7 +212,10 @@ def _split(name: str) -> str:
 
 def splits_message(place: object, names: Collection[str]) -> str:
     """The error for a folder of splits, with what to give instead."""
+    by_split = {_split(name): name for name in sorted(names, reverse=True)}
+    settings = {"train": by_split.get("train"), "test": by_split.get("held out")}
+    example = " ".join(f"data.id.{key}={place}/{name}" for key, name in settings.items() if name)
     return (
         f"'{place}' holds splits ({', '.join(sorted(names))}), not classes: give each split its "
-        f"own folder, such as data.id.train={place}/FOLDER data.id.test={place}/FOLDER"
+        f"own folder, such as {example or f'{place}/{min(names)}'}"
     )

@@ -44,7 +44,7 @@ def test_results_and_significance_of_the_metrics_room_are_shown(tmp_path):
     assert "corr." in text
 
     figures = write_figures(tmp_path / "figures", view, run.scores)
-    assert len(figures) == 11
+    assert len(figures) == 9
     page = write_report(tmp_path / "r.html", view, run.scores).read_text()
     assert page.split("</table>", 1)[0].count('class="best"') == marked
     below = page.split("</table>", 1)[1]
